@@ -1,0 +1,111 @@
+package hub
+
+// Seq is a place in the arrival order of a topic: the number of entries that came before it. One Seq stands for a position in every
+// partition of the topic.
+type Seq int64
+
+// Kind says what an Entry is.
+type Kind uint8
+
+// The kinds of entries.
+const (
+	// Records carries records of one partition in offset order.
+	Records Kind = iota + 1
+	// Gap says that [From, Next) will not come. Next < From only for truncation.
+	Gap
+	// Advance moves the position from From to Next without a record (a hole), or only tells a new End (From == Next).
+	Advance
+	// Topology says that the topic has Count partitions now. The hub follows the new ones from their oldest record.
+	Topology
+	// Recreated says that the topic was deleted and created again: this partition goes on at Next in the log of TopicID.
+	// A source appends one for each partition that it follows.
+	Recreated
+	// Deleted says that the topic is gone for good; subscriptions end with ErrTopicDeleted.
+	Deleted
+	// Unavailable says that the partition cannot be read at the moment; positions are unchanged.
+	Unavailable
+	// Available ends Unavailable.
+	Available
+)
+
+// GapReason says why records are missing. The numbers are those of tailrace.v1.GapReason.
+type GapReason uint8
+
+// The reasons for gaps.
+const (
+	GapRetention  GapReason = 1
+	GapTruncation GapReason = 2
+	GapRecreated  GapReason = 3
+	GapSlow       GapReason = 4
+	GapConflated  GapReason = 5
+	GapTooLarge   GapReason = 6
+	GapStart      GapReason = 7
+)
+
+// Meta is what the hub knows of one record of an entry.
+type Meta struct {
+	Offset int64
+	Time   int64 // Unix milliseconds, -1 without a time
+	End    int32 // the record's piece is Body[end of the one before : End]
+	Key    int32 // its key is Body[Key : Key+KeyLen]; -1 without a key
+	KeyLen int32
+	Epoch  int32 // leader epoch, -1 unknown
+}
+
+// Entry is one step of a topic's arrival order. It is immutable once it was given to Append or returned by a Source; Body and Meta are
+// never moved or reused, so that readers may send slices of them.
+type Entry struct {
+	Kind      Kind
+	Reason    GapReason // for Gap
+	Partition int32
+	Count     int32  // for Topology: number of partitions
+	TopicID   string // for Recreated: the new log
+	// The entry covers [From, Next) of its partition; readers get it clipped to their position. End is the end (last stable offset)
+	// of the partition as known when the entry was made, -1 unknown.
+	From, Next, End int64
+	Meta            []Meta
+	// Body holds the records, each a ready piece of a tailrace.v1.RecordBatch: the tag of field `records` (0x12), the length, the
+	// encoded tailrace.v1.Record. So any run of pieces is a valid part of a RecordBatch.
+	Body []byte
+
+	forms formSet
+}
+
+// Piece returns the encoded pieces of the records [lo, hi).
+func (e *Entry) Piece(lo, hi int) []byte {
+	return e.Body[e.bodyAt(lo):e.bodyAt(hi)]
+}
+
+// KeyOf returns the key of record i, nil if it has none.
+func (e *Entry) KeyOf(i int) []byte {
+	m := &e.Meta[i]
+	if m.Key < 0 {
+		return nil
+	}
+	return e.Body[m.Key : m.Key+m.KeyLen : m.Key+m.KeyLen]
+}
+
+func (e *Entry) bodyAt(i int) int32 {
+	if i == 0 {
+		return 0
+	}
+	return e.Meta[i-1].End
+}
+
+// Part is a piece of one entry as a reader gets it: the records [Lo, Hi) of a Records entry, or a control entry, clipped to the reader's
+// position. After it the reader's position in the partition is Next.
+type Part struct {
+	*Entry
+	Lo, Hi     int
+	From, Next int64
+}
+
+// Batch is what a reader gets at once: parts in order. The zero Batch is empty. Its slices belong to the reader until its next Pull.
+type Batch struct {
+	Parts    []Part
+	Records  int  // in all parts
+	Bytes    int  // of their pieces
+	CaughtUp bool // with this batch every position has reached the end that Started told; once per subscription
+
+	next Seq // for Skip
+}
