@@ -1,0 +1,81 @@
+// Package stream is the RPC face of the service: StreamService and TopicService over Connect, gRPC and gRPC-Web, on HTTP/1.1 and HTTP/2
+// without TLS. A handler goroutine, started by net/http, owns its hub.Subscription and is the only sender of its stream. The package
+// keeps no record and no position, knows no Kafka, and translates Go errors into codes and reasons in one table.
+package stream
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+	"tailrace.dev/tailrace/services/hub"
+)
+
+// Publisher appends records; Kafka's producer fills it. It may be called concurrently.
+type Publisher interface {
+	// Publish appends records to a topic and returns one result for each, in order. It waits within ctx's deadline and a bound of its
+	// own. An error means that certainly no record was appended: hub.ErrUnknownTopic, hub.ErrUnavailable, hub.ErrDraining, *hub.LimitError.
+	Publish(ctx context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error)
+}
+
+// Topics describes topics; Kafka's admin side fills it. It may be called concurrently. Errors: hub.ErrUnknownTopic, hub.ErrUnavailable.
+type Topics interface {
+	// ListTopics returns all topics, ordered by name.
+	ListTopics(ctx context.Context) ([]*tailracev1.TopicSummary, error)
+	// GetTopic describes one topic, all but local_subscribers, which the stream adds.
+	GetTopic(ctx context.Context, topic string) (*tailracev1.Topic, error)
+}
+
+// Defaults and limits of Subscribe and Publish, as tailrace.v1 promises them.
+const (
+	defaultHeartbeat  = 15 * time.Second
+	minHeartbeat      = time.Second
+	maxHeartbeat      = 5 * time.Minute
+	defaultBatchBytes = 256 << 10
+	maxBatchBytes     = 2 << 20
+
+	maxPartitions     = 10_000
+	maxKeys           = 1000
+	maxKeyBytes       = 64 << 10
+	maxLast           = 100_000
+	maxPublishRecords = 10_000
+	maxPublishBytes   = 4 << 20
+	// JSON makes bytes a third longer; what is decoded is held to maxPublishBytes.
+	maxRequestBytes = 2 * maxPublishBytes
+)
+
+// Config of a Server. Zero durations take the defaults.
+type Config struct {
+	Hub       *hub.Hub
+	Publisher Publisher
+	Topics    Topics
+	Logger    *slog.Logger
+	// Registerer gets the metrics tailrace_stream_… and tailrace_rpc_…. Required.
+	Registerer prometheus.Registerer
+
+	// BodyTimeout bounds how long the request of a unary or server-stream call may take to arrive; default 10 s.
+	BodyTimeout time.Duration
+	// ResolveTimeout bounds how long Subscribe waits for Kafka before it answers KAFKA_UNAVAILABLE; default 10 s.
+	ResolveTimeout time.Duration
+	// StallTimeout ends a stream whose peer takes nothing for this long while something waits to be sent; default 2 min.
+	StallTimeout time.Duration
+	// PingTimeout is how long an HTTP/2 connection may be silent before it is pinged, and then how long the answer may take. A peer
+	// that vanished without a word is noticed within twice this; default 5 s.
+	PingTimeout time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	fill := func(d *time.Duration, otherwise time.Duration) {
+		if *d <= 0 {
+			*d = otherwise
+		}
+	}
+	fill(&c.BodyTimeout, 10*time.Second)
+	fill(&c.ResolveTimeout, 10*time.Second)
+	fill(&c.StallTimeout, 2*time.Minute)
+	fill(&c.PingTimeout, 5*time.Second)
+	return c
+}
