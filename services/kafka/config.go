@@ -1,0 +1,233 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
+)
+
+// Isolation says which records readers see: Kafka's isolation.level.
+type Isolation string
+
+// The isolation levels.
+const (
+	ReadCommitted   Isolation = "read_committed"
+	ReadUncommitted Isolation = "read_uncommitted"
+)
+
+// Config of a Client. Take DefaultConfig and change it.
+type Config struct {
+	// Bootstrap is the flag -kafka: comma-separated host:port. Required.
+	Bootstrap string
+	// Properties is the repeated flag -kafka.property: librdkafka properties for all clients, such as security.protocol. Those in
+	// OwnProperties are refused.
+	Properties map[string]string
+	// Isolation is the flag -kafka.isolation; default read_committed.
+	Isolation Isolation
+	// Consumers is the flag -kafka.consumers: how many consumers share the followed partitions; default 1, at most 16.
+	Consumers int
+	// HistoryReaders is the flag -kafka.history-readers: how many consumers read history; default 4, at most 64.
+	HistoryReaders int
+	// Linger is how long a published record may wait for others to share its request; default 0, at most 1 s.
+	Linger time.Duration
+	// PublishTimeout is how long a published record may wait for its acknowledgement before its outcome is unknown; default 30 s.
+	PublishTimeout time.Duration
+	// PublishBytes bounds what callers have handed over and Kafka has not answered yet; the next wait. Default 64 MiB, at least 16 MiB.
+	PublishBytes int64
+	// WatchInterval is how often followed topics are looked at for growth, re-creation and deletion; default 5 s.
+	WatchInterval time.Duration
+	// DeletedAfter is how long a topic must be gone to count as deleted; default 10 s.
+	DeletedAfter time.Duration
+}
+
+// DefaultConfig returns the defaults, without Bootstrap.
+func DefaultConfig() Config {
+	return Config{
+		Isolation:      ReadCommitted,
+		Consumers:      1,
+		HistoryReaders: 4,
+		PublishTimeout: 30 * time.Second,
+		PublishBytes:   64 << 20,
+		WatchInterval:  5 * time.Second,
+		DeletedAfter:   10 * time.Second,
+	}
+}
+
+// OwnProperties are the librdkafka properties that correctness depends on, with the reason why -kafka.property refuses them.
+var ownProperties = map[string]string{
+	"bootstrap.servers":                     "use -kafka",
+	"metadata.broker.list":                  "use -kafka",
+	"client.id":                             "names this service and its role in the broker's logs and quotas",
+	"group.id":                              "broadcast never joins a group",
+	"group.instance.id":                     "broadcast never joins a group",
+	"group.protocol":                        "broadcast never joins a group",
+	"isolation.level":                       "use -kafka.isolation: consumers and offset look-ups must agree",
+	"auto.offset.reset":                     "a position out of range is told as a gap, never skipped silently",
+	"enable.auto.commit":                    "positions belong to the client; nothing is stored in Kafka",
+	"auto.commit.enable":                    "positions belong to the client; nothing is stored in Kafka",
+	"enable.auto.offset.store":              "positions belong to the client; nothing is stored in Kafka",
+	"enable.partition.eof":                  "the end of a partition and its holes are known by it",
+	"statistics.interval.ms":                "partitions that silently stopped are found by it",
+	"enable.idempotence":                    "a retry inside librdkafka must not double a record",
+	"acks":                                  "acknowledged means: by all in-sync replicas",
+	"request.required.acks":                 "acknowledged means: by all in-sync replicas",
+	"partitioner":                           "keys lie where Kafka's Java client puts them (murmur2), and key subscriptions look for them there",
+	"message.timeout.ms":                    "use the publish timeout: outcomes are told by it",
+	"delivery.timeout.ms":                   "use the publish timeout: outcomes are told by it",
+	"message.max.bytes":                     "the broker is to judge the size of a record",
+	"queue.buffering.max.messages":          "admission in front of the producer stays below it",
+	"queue.buffering.max.kbytes":            "admission in front of the producer stays below it",
+	"queue.buffering.max.ms":                "use the linger",
+	"linger.ms":                             "use the linger",
+	"allow.auto.create.topics":              "an unknown topic is refused, never created by accident",
+	"transactional.id":                      "the producer is not transactional",
+	"delivery.report.only.error":            "every record gets its answer",
+	"enable.gapless.guarantee":              "a failed record does not stop its successors",
+	"max.poll.interval.ms":                  "broadcast never joins a group",
+	"offset.store.method":                   "positions belong to the client; nothing is stored in Kafka",
+	"fetch.queue.backoff.ms":                "at its default of one second it stalls bulk reads",
+	"queued.max.messages.kbytes":            "memory is bounded by it",
+	"fetch.wait.max.ms":                     "the time to the first record depends on it",
+	"enable.metrics.push":                   "clients push nothing to the broker",
+	"partition.assignment.strategy":         "broadcast never joins a group",
+	"max.in.flight":                         "order and idempotence depend on it",
+	"max.in.flight.requests.per.connection": "order and idempotence depend on it",
+}
+
+// Validate reports the first setting that cannot be, by flag and value.
+func (c Config) Validate() error {
+	if strings.TrimSpace(c.Bootstrap) == "" {
+		return errors.New("-kafka: no bootstrap servers")
+	}
+	for _, k := range slices.Sorted(maps.Keys(c.Properties)) {
+		if why, own := ownProperties[k]; own {
+			return fmt.Errorf("-kafka.property %s=%s: cannot be set: %s", k, mask(k, c.Properties[k]), why)
+		}
+		if strings.HasPrefix(k, "go.") || strings.HasSuffix(k, "_cb") {
+			return fmt.Errorf("-kafka.property %s=%s: cannot be set: it belongs to the binding", k, c.Properties[k])
+		}
+	}
+	if c.Isolation != ReadCommitted && c.Isolation != ReadUncommitted {
+		return fmt.Errorf("-kafka.isolation %q: want %s or %s", c.Isolation, ReadCommitted, ReadUncommitted)
+	}
+	for _, r := range []struct {
+		flag         string
+		v, low, high int64
+	}{
+		{"-kafka.consumers", int64(c.Consumers), 1, 16},
+		{"-kafka.history-readers", int64(c.HistoryReaders), 1, 64},
+		{"-kafka.linger", int64(c.Linger), 0, int64(time.Second)},
+		{"-kafka.publish-timeout", int64(c.PublishTimeout), int64(time.Second), int64(5 * time.Minute)},
+		{"-kafka.publish-bytes", c.PublishBytes, 16 << 20, 1 << 30},
+		{"-kafka.watch-interval", int64(c.WatchInterval), int64(100 * time.Millisecond), int64(time.Minute)},
+		{"-kafka.deleted-after", int64(c.DeletedAfter), int64(c.WatchInterval), int64(time.Hour)},
+	} {
+		if r.v < r.low || r.v > r.high {
+			return fmt.Errorf("%s %d: want %d to %d", r.flag, r.v, r.low, r.high)
+		}
+	}
+	return nil
+}
+
+// mask hides the value of a property that holds a secret.
+func mask(k, v string) string {
+	for _, s := range []string{"password", "secret", "key", "jaas", "token", "pem"} {
+		if strings.Contains(k, s) {
+			return "***"
+		}
+	}
+	return v
+}
+
+// Masked returns the properties as k=v, ordered, with secrets masked: for the line that a process prints at its start.
+func (c Config) Masked() []string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(c.Properties)) {
+		out = append(out, k+"="+mask(k, c.Properties[k]))
+	}
+	return out
+}
+
+// common returns what all clients share.
+func (c Config) common(role string, logs chan confluent.LogEvent) confluent.ConfigMap {
+	m := confluent.ConfigMap{}
+	for k, v := range c.Properties {
+		m[k] = v
+	}
+	maps.Copy(m, confluent.ConfigMap{
+		"bootstrap.servers":        c.Bootstrap,
+		"client.id":                "tailrace-" + role,
+		"allow.auto.create.topics": false,
+		"enable.metrics.push":      false, // it logs a line for each change of the subscription
+		"go.logs.channel.enable":   true,
+		"go.logs.channel":          logs,
+	})
+	return m
+}
+
+// consumer returns the settings of both kinds of consumers.
+func (c Config) consumer(role string, logs chan confluent.LogEvent) confluent.ConfigMap {
+	m := c.common(role, logs)
+	maps.Copy(m, confluent.ConfigMap{
+		"group.id":                 "tailrace-broadcast", // the library wants one to assign; it is never joined
+		"isolation.level":          string(c.Isolation),
+		"auto.offset.reset":        "error",
+		"enable.auto.commit":       false,
+		"enable.auto.offset.store": false,
+		"enable.partition.eof":     true,
+		"fetch.queue.backoff.ms":   10, // the default of 1000 makes a bulk read three times as long
+		"fetch.error.backoff.ms":   100,
+	})
+	return m
+}
+
+// follower: a long poll, so that idle partitions cost nothing; its price is that a partition which joins waits for the poll in flight.
+func (c Config) follower(logs chan confluent.LogEvent) confluent.ConfigMap {
+	m := c.consumer("follower", logs)
+	maps.Copy(m, confluent.ConfigMap{
+		"fetch.wait.max.ms":          100,
+		"queued.max.messages.kbytes": 32 << 10,
+		"statistics.interval.ms":     int(statsInterval / time.Millisecond),
+	})
+	return m
+}
+
+// reader: short polls, since somebody waits; small buffers, since there are several.
+func (c Config) reader(logs chan confluent.LogEvent) confluent.ConfigMap {
+	m := c.consumer("history", logs)
+	maps.Copy(m, confluent.ConfigMap{
+		"fetch.wait.max.ms":          10,
+		"queued.max.messages.kbytes": 8 << 10,
+		"fetch.max.bytes":            8 << 20,
+	})
+	return m
+}
+
+// producer: its queue is far above what admission lets through, so that it is never full.
+func (c Config) producer(logs chan confluent.LogEvent) confluent.ConfigMap {
+	m := c.common("producer", logs)
+	maps.Copy(m, confluent.ConfigMap{
+		"enable.idempotence":           true,
+		"acks":                         "all",
+		"partitioner":                  "murmur2_random",
+		"linger.ms":                    float64(c.Linger) / float64(time.Millisecond),
+		"message.timeout.ms":           int(c.PublishTimeout / time.Millisecond),
+		"message.max.bytes":            maxMessageBytes,
+		"queue.buffering.max.messages": 4 * int(c.PublishBytes/recordOverhead),
+		"queue.buffering.max.kbytes":   4 * int(c.PublishBytes>>10),
+		"go.delivery.report.fields":    "none",
+		"go.events.channel.size":       4096,
+		"go.produce.channel.size":      0,
+	})
+	return m
+}
+
+const statsInterval = 5 * time.Second
+
+// maxMessageBytes is what the producer takes; below it the broker judges.
+const maxMessageBytes = 10_000_000

@@ -1,0 +1,16 @@
+// Package kafka is the service's side of Apache Kafka, and the only importer of confluent-kafka-go. Client fills hub.Source (follow a
+// partition live, read a stretch of history), publishes, and describes topics. Broadcast reading never joins a consumer group: partitions
+// are assigned, so nothing is left behind in Kafka and nothing ever rebalances.
+//
+// Who owns what. librdkafka's Close beside any other call corrupts memory (confluent-kafka-go #1569), so every client has one owner:
+//
+//	goroutine                     started and awaited by   owns
+//	follower (Config.Consumers)   Client.Run               its consumer; the appends of the partitions it follows
+//	history reader (…Readers)     Client.Run               its consumer, one chunk at a time
+//	producer                      Client.Run               its producer, and its replacement after a fatal error
+//	producer events               producer                 delivery reports; ends when the producer is closed
+//	watcher                       Client.Run               what is known of followed topics: id, number of partitions
+//	log drain                     Client.Run               the log channel of all clients; the last to end
+//
+// The admin client is called by many goroutines, under a read lock that only its Close takes exclusively.
+package kafka
