@@ -1,0 +1,562 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+// session speaks the JSON subprotocol over a socket. One goroutine reads (step, run); any may send.
+type session struct {
+	*socket
+	welcome welcomeFrame
+
+	mu         sync.Mutex
+	readers    map[string]*reader // by subscription id
+	published  map[string]publishedFrame
+	heartbeats []heartbeatFrame
+	goodbye    *goodbyeFrame
+	errors     []errorFrame
+	ended      map[string]string // unsubscribed: reason by id
+}
+
+type welcomeFrame struct {
+	Op              string   `json:"op"`
+	Session         string   `json:"session"`
+	Protocol        int      `json:"protocol"`
+	Features        []string `json:"features"`
+	HeartbeatMs     int64    `json:"heartbeatMs"`
+	MaxMessageBytes int64    `json:"maxMessageBytes"`
+}
+
+type startedFrame struct {
+	Op         string `json:"op"`
+	ID         string `json:"id"`
+	Topic      string `json:"topic"`
+	TopicID    string `json:"topicId"`
+	Partitions []struct {
+		Partition  int32 `json:"partition"`
+		Start      int64 `json:"start"`
+		End        int64 `json:"end"`
+		Incomplete bool  `json:"incomplete"`
+	} `json:"partitions"`
+}
+
+type recordsFrame struct {
+	Op        string               `json:"op"`
+	ID        string               `json:"id"`
+	Records   []recordJSON         `json:"records"`
+	Positions map[string]placeJSON `json:"positions"`
+}
+
+type recordJSON struct {
+	Topic     string               `json:"topic"`
+	Partition int32                `json:"partition"`
+	Offset    int64                `json:"offset"`
+	Time      *int64               `json:"time"`
+	TimeType  string               `json:"timeType"`
+	Epoch     *int32               `json:"epoch"`
+	Key       *string              `json:"key"`
+	KeyBase64 *string              `json:"keyBase64"`
+	Headers   [][2]json.RawMessage `json:"headers"`
+	Value     json.RawMessage      `json:"value"`
+	Text      *string              `json:"text"`
+	Base64    *string              `json:"base64"`
+	Tombstone *bool                `json:"tombstone"`
+}
+
+// placeJSON is an offset, or [offset, epoch].
+type placeJSON struct {
+	offset int64
+	epoch  int32
+}
+
+func (p *placeJSON) UnmarshalJSON(text []byte) error {
+	p.epoch = -1
+	if text[0] != '[' {
+		return json.Unmarshal(text, &p.offset)
+	}
+	var both []int64
+	if err := json.Unmarshal(text, &both); err != nil || len(both) != 2 {
+		return fmt.Errorf("position %s: %w", text, err)
+	}
+	p.offset, p.epoch = both[0], int32(both[1])
+	return nil
+}
+
+func (p placeJSON) MarshalJSON() ([]byte, error) {
+	if p.epoch < 0 {
+		return json.Marshal(p.offset)
+	}
+	return json.Marshal([]int64{p.offset, int64(p.epoch)})
+}
+
+type gapFrame struct {
+	Op        string `json:"op"`
+	ID        string `json:"id"`
+	Partition int32  `json:"partition"`
+	From      int64  `json:"from"`
+	To        int64  `json:"to"`
+	Reason    string `json:"reason"`
+}
+
+type heartbeatFrame struct {
+	Op          string                          `json:"op"`
+	Time        int64                           `json:"time"`
+	Positions   map[string]map[string]placeJSON `json:"positions"`
+	Lag         map[string]int64                `json:"lag"`
+	Upstream    string                          `json:"upstream"`
+	Unavailable map[string][]int32              `json:"unavailable"`
+}
+
+type publishedFrame struct {
+	Op        string `json:"op"`
+	ID        string `json:"id"`
+	Partition int32  `json:"partition"`
+	Offset    int64  `json:"offset"`
+	Time      *int64 `json:"time"`
+}
+
+type errorFrame struct {
+	Op           string  `json:"op"`
+	Re           string  `json:"re"`
+	ID           string  `json:"id"`
+	Final        bool    `json:"final"`
+	Code         string  `json:"code"`
+	Reason       string  `json:"reason"`
+	Message      string  `json:"message"`
+	Retryable    bool    `json:"retryable"`
+	Outcome      string  `json:"outcome"`
+	RetryAfterMs int64   `json:"retryAfterMs"`
+	Tags         []int64 `json:"tags"`
+}
+
+type goodbyeFrame struct {
+	Op               string   `json:"op"`
+	Code             int      `json:"code"`
+	Reason           string   `json:"reason"`
+	ReconnectAfterMs *[]int64 `json:"reconnectAfterMs"`
+}
+
+type idFrame struct {
+	Op         string `json:"op"`
+	ID         string `json:"id"`
+	Reason     string `json:"reason"`
+	Partitions int32  `json:"partitions"`
+}
+
+// dialSession opens a session and takes its welcome. r, if any, becomes the reader of id "0", which a path of the form /ws/{topic} starts.
+func dialSession(ctx context.Context, address, path string, r *reader, o dialOptions) (*session, error) {
+	if o.protocols == nil {
+		o.protocols = []string{"tailrace.v1.json"}
+	}
+	sock, err := dialSocket(ctx, address, path, o)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{socket: sock, readers: map[string]*reader{}, published: map[string]publishedFrame{}, ended: map[string]string{}}
+	if r != nil {
+		s.readers["0"] = r
+	}
+	stop := context.AfterFunc(ctx, func() { sock.conn.Close() })
+	defer stop()
+	_, message, err := sock.next()
+	if err == nil {
+		err = strict(message, &s.welcome)
+	}
+	if err == nil && (s.welcome.Op != "welcome" || s.welcome.Protocol != 1 || s.welcome.Session == "" || s.welcome.HeartbeatMs <= 0) {
+		err = fmt.Errorf("bad welcome: %s", message)
+	}
+	if err != nil {
+		sock.conn.Close()
+		return nil, fmt.Errorf("awaiting welcome: %w", err)
+	}
+	return s, nil
+}
+
+// strict decodes one JSON value and refuses fields that design and README do not name.
+func strict(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("decoding %.200q: %w", text, err)
+	}
+	if d.More() {
+		return fmt.Errorf("more than one JSON value: %.200q", text)
+	}
+	return nil
+}
+
+func (s *session) sendJSON(v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return s.write(opText, text)
+}
+
+// subscribe starts (or resumes, where the reader has positions) a subscription; more are further members of the request.
+func (s *session) subscribe(id string, r *reader, more map[string]any) error {
+	request := map[string]any{"op": "subscribe", "id": id, "topic": r.topic}
+	if next, epoch := r.positions(); len(next) > 0 {
+		places := map[string]placeJSON{}
+		for p, at := range next {
+			e, known := epoch[p]
+			if !known {
+				e = -1
+			}
+			places[strconv.Itoa(int(p))] = placeJSON{offset: at, epoch: e}
+		}
+		request["start"] = map[string]any{"positions": places, "missing": "earliest"}
+		request["topicId"] = r.topicID
+	}
+	for name, value := range more {
+		if _, set := request[name]; !set {
+			request[name] = value
+		}
+	}
+	s.mu.Lock()
+	s.readers[id] = r
+	s.mu.Unlock()
+	return s.sendJSON(request)
+}
+
+// run steps until the connection ends or until says stop; it returns what ended it, nil for until.
+func (s *session) run(until func() bool) error {
+	for !until() {
+		if err := s.step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forever is the until of a session that is read to its end.
+func forever() bool { return false }
+
+// step takes one message.
+func (s *session) step() error {
+	op, message, err := s.next()
+	if err != nil {
+		return err
+	}
+	if op != opText {
+		return fmt.Errorf("message with opcode %d in the JSON subprotocol", op)
+	}
+	if err := s.take(message); err != nil {
+		return &sessionError{err}
+	}
+	return nil
+}
+
+// sessionError is a breach of the session protocol by the edge, not the end of a connection.
+type sessionError struct{ err error }
+
+func (e *sessionError) Error() string { return "session protocol: " + e.err.Error() }
+func (e *sessionError) Unwrap() error { return e.err }
+
+// isBreach says that an error is a mistake of the server and not merely the end of a connection.
+func isBreach(err error) bool {
+	if _, ok := errors.AsType[*sessionError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*protocolError](err)
+	return ok
+}
+
+func (s *session) reader(id string) (*reader, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.readers[id]
+	if r == nil {
+		return nil, fmt.Errorf("frame for id %q, which has no subscription", id)
+	}
+	return r, nil
+}
+
+func (s *session) take(message []byte) error {
+	if s.goodbye != nil {
+		return fmt.Errorf("message after goodbye: %.200q", message)
+	}
+	var named struct {
+		Op string `json:"op"`
+		ID string `json:"id"`
+	}
+	if bytes.HasPrefix(message, []byte(`{"op":"records"`)) {
+		named.Op = "records"
+	} else if err := json.Unmarshal(message, &named); err != nil {
+		return fmt.Errorf("decoding %.200q: %w", message, err)
+	}
+	switch named.Op {
+	case "records":
+		return s.takeRecords(message)
+	case "started":
+		return s.takeStarted(message)
+	case "gap":
+		var f gapFrame
+		if err := strict(message, &f); err != nil {
+			return err
+		}
+		r, err := s.reader(f.ID)
+		if err != nil {
+			return err
+		}
+		return r.onGap(gap{partition: f.Partition, from: f.From, to: f.To, reason: f.Reason})
+	case "heartbeat":
+		return s.takeHeartbeat(message)
+	case "published":
+		var f publishedFrame
+		if err := strict(message, &f); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if _, twice := s.published[f.ID]; twice {
+			return fmt.Errorf("published %q twice", f.ID)
+		}
+		s.published[f.ID] = f
+		return nil
+	case "error":
+		var f errorFrame
+		if err := strict(message, &f); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.errors = append(s.errors, f)
+		if f.Final {
+			delete(s.readers, f.ID)
+		}
+		return nil
+	case "goodbye":
+		var f goodbyeFrame
+		if err := strict(message, &f); err != nil {
+			return err
+		}
+		s.goodbye = &f
+		return nil
+	case "caughtup", "topology", "unsubscribed", "pong":
+		return s.takeSmall(message)
+	}
+	return fmt.Errorf("unknown op: %.200q", message)
+}
+
+func (s *session) takeSmall(message []byte) error {
+	var f idFrame
+	if err := strict(message, &f); err != nil {
+		return err
+	}
+	if f.Op == "pong" {
+		return nil
+	}
+	r, err := s.reader(f.ID)
+	if err != nil {
+		return err
+	}
+	switch f.Op {
+	case "caughtup":
+		return r.onCaughtUp()
+	case "topology":
+		return r.onTopology(f.Partitions)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.readers, f.ID)
+	s.ended[f.ID] = f.Reason
+	return nil
+}
+
+func (s *session) takeStarted(message []byte) error {
+	var f startedFrame
+	if err := strict(message, &f); err != nil {
+		return err
+	}
+	r, err := s.reader(f.ID)
+	if err != nil {
+		return err
+	}
+	if f.Topic != r.topic {
+		return fmt.Errorf("started topic %q, want %q", f.Topic, r.topic)
+	}
+	parts := make([]startedAt, len(f.Partitions))
+	for i, p := range f.Partitions {
+		parts[i] = startedAt{partition: p.Partition, start: p.Start, end: p.End}
+	}
+	return r.onStarted(f.TopicID, parts)
+}
+
+func (s *session) takeHeartbeat(message []byte) error {
+	var f heartbeatFrame
+	if err := strict(message, &f); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.heartbeats = append(s.heartbeats, f)
+	s.mu.Unlock()
+	for id, places := range f.Positions {
+		r, err := s.reader(id)
+		if err != nil {
+			return err
+		}
+		if err := takePlaces(r, places); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func takePlaces(r *reader, places map[string]placeJSON) error {
+	for name, place := range places {
+		p, err := strconv.ParseInt(name, 10, 32)
+		if err != nil {
+			return err
+		}
+		if err := r.onPosition(int32(p), place.offset, place.epoch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) takeRecords(message []byte) error {
+	var f recordsFrame
+	if err := strict(message, &f); err != nil {
+		return err
+	}
+	r, err := s.reader(f.ID)
+	if err != nil {
+		return err
+	}
+	if len(f.Records) == 0 && len(f.Positions) == 0 {
+		return fmt.Errorf("empty records frame: %.200q", message)
+	}
+	for i := range f.Records {
+		rec, epoch, err := f.Records[i].decode()
+		if err != nil {
+			return fmt.Errorf("%w in %.300q", err, message)
+		}
+		if err := r.onRecord(f.Records[i].Topic, rec, epoch); err != nil {
+			return err
+		}
+	}
+	return takePlaces(r, f.Positions)
+}
+
+// decode turns the JSON form of a record back into its bytes.
+func (j *recordJSON) decode() (rec *record, epoch int32, err error) {
+	rec, epoch = &record{partition: j.Partition, offset: j.Offset, time: -1}, -1
+	if j.Time != nil {
+		rec.time = *j.Time
+	}
+	if j.Epoch != nil {
+		epoch = *j.Epoch
+	}
+	switch {
+	case j.Key != nil && j.KeyBase64 != nil:
+		return nil, 0, fmt.Errorf("both key and keyBase64")
+	case j.Key != nil:
+		rec.key = []byte(*j.Key)
+	case j.KeyBase64 != nil:
+		if rec.key, err = fromBase64(*j.KeyBase64); err != nil {
+			return nil, 0, err
+		}
+		if utf8.Valid(rec.key) {
+			return nil, 0, fmt.Errorf("keyBase64 for a key that is UTF-8")
+		}
+	}
+	payloads := 0
+	if j.Value != nil {
+		payloads, rec.value = payloads+1, cloneBytes(j.Value)
+	}
+	if j.Text != nil {
+		payloads, rec.value = payloads+1, []byte(*j.Text)
+	}
+	if j.Base64 != nil {
+		payloads++
+		if rec.value, err = fromBase64(*j.Base64); err != nil {
+			return nil, 0, err
+		}
+	}
+	if j.Tombstone != nil && *j.Tombstone {
+		payloads++
+	}
+	if payloads != 1 {
+		return nil, 0, fmt.Errorf("%d of value, text, base64, tombstone", payloads)
+	}
+	for _, pair := range j.Headers {
+		h, err := decodeHeader(pair)
+		if err != nil {
+			return nil, 0, err
+		}
+		rec.headers = append(rec.headers, h)
+	}
+	return rec, epoch, nil
+}
+
+func decodeHeader(pair [2]json.RawMessage) (header, error) {
+	var h header
+	if err := json.Unmarshal(pair[0], &h.name); err != nil {
+		return h, err
+	}
+	var text *string
+	if err := json.Unmarshal(pair[1], &text); err == nil {
+		if text != nil {
+			h.value = []byte(*text)
+		}
+		return h, nil
+	}
+	var binary struct {
+		Base64 *string `json:"base64"`
+	}
+	if err := strict(pair[1], &binary); err != nil {
+		return h, err
+	}
+	if binary.Base64 == nil {
+		return h, fmt.Errorf("header value %s", pair[1])
+	}
+	var err error
+	h.value, err = fromBase64(*binary.Base64)
+	return h, err
+}
+
+func fromBase64(text string) ([]byte, error) {
+	decoded, err := base64.StdEncoding.Strict().DecodeString(text)
+	if decoded == nil {
+		decoded = []byte{}
+	}
+	return decoded, err
+}
+
+// firstHeartbeat returns the first heartbeat that passes.
+func (s *session) firstHeartbeat(pass func(*heartbeatFrame) bool) (heartbeatFrame, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.heartbeats {
+		if pass(&s.heartbeats[i]) {
+			return s.heartbeats[i], true
+		}
+	}
+	return heartbeatFrame{}, false
+}
+
+func (s *session) publishedCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.published)
+}
+
+func (s *session) errorFrames() []errorFrame {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]errorFrame(nil), s.errors...)
+}
+
+// within bounds reads of the session.
+func (s *session) within(d time.Duration) { _ = s.conn.SetReadDeadline(time.Now().Add(d)) }
