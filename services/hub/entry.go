@@ -109,3 +109,6 @@ type Batch struct {
 
 	next Seq // for Skip
 }
+
+// Next is the place after a batch that Topic.Read gave.
+func (b *Batch) Next() Seq { return b.next }
