@@ -5,30 +5,28 @@ import (
 	"unicode/utf8"
 )
 
-// appendString appends s as a JSON string. What is not UTF-8 becomes U+FFFD, so that the frame stays a legal text frame.
-func appendString[T string | []byte](dst []byte, s T) []byte {
+// appendString appends s as a JSON string; see appendText.
+func appendString(dst []byte, s string) []byte { return appendText(dst, []byte(s)) }
+
+// appendText appends b as a JSON string. What is not UTF-8 becomes U+FFFD, so that the frame stays a legal text frame.
+func appendText(dst, b []byte) []byte {
 	dst = append(dst, '"')
 	from := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= 0x20 && c != '"' && c != '\\' && c < utf8.RuneSelf {
+	for i := plainUntil(b, 0); i < len(b); i = plainUntil(b, i) {
+		if c := b[i]; c < utf8.RuneSelf {
+			dst = appendEscape(append(dst, b[from:i]...), c)
 			i++
+			from = i
 			continue
 		}
-		if c >= utf8.RuneSelf {
-			r, n := utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
-			if r != utf8.RuneError || n > 1 {
-				i += n
-				continue
-			}
-			dst = append(append(dst, s[from:i]...), "\uFFFD"...)
-		} else {
-			dst = appendEscape(append(dst, s[from:i]...), c)
+		r, n := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && n == 1 {
+			dst = append(append(dst, b[from:i]...), "\uFFFD"...)
+			from = i + 1
 		}
-		i++
-		from = i
+		i += n
 	}
-	return append(append(dst, s[from:]...), '"')
+	return append(append(dst, b[from:]...), '"')
 }
 
 // appendEscape appends the escape of a quote, a backslash or a control character.

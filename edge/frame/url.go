@@ -1,0 +1,137 @@
+package frame
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"tailrace.dev/tailrace/services/hub"
+)
+
+// ParseURL reads the URL form: /ws/{topic}?start=latest&key=… It makes the subscription with the id "0". Repeatable are key, keyBase64 and
+// partition; at most one of start, positions, time and last may be given. Unknown parameters are refused by name.
+func ParseURL(topic string, q url.Values) (*Subscribe, *Error) {
+	u := &query{s: &Subscribe{ID: URLID, Request: hub.Request{Topic: topic}}}
+	if topic == "" || !utf8.ValidString(topic) {
+		u.fail.set("topic", "is required")
+	}
+	for _, name := range slices.Sorted(maps.Keys(q)) {
+		values := q[name]
+		if len(values) > 1 && name != "key" && name != "keyBase64" && name != "partition" {
+			u.fail.set(clip(name), "is given twice")
+		}
+		for _, v := range values {
+			u.parameter(name, v)
+		}
+	}
+	if n := len(u.s.Request.Keys); n > maxKeys || u.keyBytes > maxKeyBytes {
+		u.fail.set("key", fmt.Sprintf("at most %d keys of %d bytes in all", maxKeys, maxKeyBytes))
+	}
+	if len(u.s.Request.Partitions) > maxPartitions {
+		u.fail.set("partition", fmt.Sprintf("at most %d", maxPartitions))
+	}
+	if u.starts > 1 {
+		u.fail.set("start", "at most one of start, positions, time and last may be given")
+	}
+	if u.fail.problem != "" {
+		return nil, Invalid("subscribe", URLID, strings.ToValidUTF8(u.fail.field, "\uFFFD"), u.fail.problem)
+	}
+	return u.s, nil
+}
+
+type query struct {
+	s        *Subscribe
+	fail     fault
+	starts   int
+	keyBytes int
+}
+
+func (u *query) parameter(name, v string) {
+	r := &u.s.Request
+	switch name {
+	case "key":
+		u.key([]byte(v))
+	case "keyBase64":
+		key, err := decodeBase64(strings.ReplaceAll(v, " ", "+")) // a plus that was not escaped
+		if err != nil {
+			u.fail.set(name, err.Error())
+		}
+		u.key(key)
+	case "partition":
+		p, ok := parsePartition(v)
+		if !ok {
+			u.fail.set(name, "must be a partition")
+		}
+		r.Partitions = append(r.Partitions, p)
+	case "start":
+		u.starts++
+		r.Start.Kind = word(u, name, v, starts())
+	case "positions":
+		u.starts++
+		r.Start.Kind, r.Start.Positions = hub.AtPositions, u.positions(v)
+	case "time":
+		u.starts++
+		t, err := time.Parse(time.RFC3339, v)
+		if err != nil {
+			u.fail.set(name, "must be a time such as 2026-11-30T12:00:00Z (RFC 3339)")
+		}
+		r.Start.Kind, r.Start.Time = hub.AtTime, t
+	case "last":
+		u.starts++
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 1 || n > maxLast {
+			u.fail.set(name, fmt.Sprintf("must be an integer from 1 to %d", maxLast))
+		}
+		r.Start.Kind, r.Start.Last = hub.Last, n
+	case "until":
+		r.Stop.AtEnd = true
+		if v != "end" {
+			u.fail.set(name, "must be end")
+		}
+	case "as":
+		u.s.As = word(u, name, v, forms())
+	case "slow":
+		r.Slow = word(u, name, v, slowPolicies())
+	case "onOutOfRange":
+		r.OnOutOfRange = word(u, name, v, outOfRanges())
+	default:
+		u.fail.set(clip(name), "unknown parameter")
+	}
+}
+
+func (u *query) key(key []byte) {
+	u.keyBytes += len(key)
+	u.s.Request.Keys = append(u.s.Request.Keys, key)
+}
+
+// positions reads 0:12,1:40.
+func (u *query) positions(v string) []hub.Position {
+	var ps []hub.Position
+	seen := make(map[int32]struct{})
+	for part := range strings.SplitSeq(v, ",") {
+		partition, offset, _ := strings.Cut(part, ":")
+		p, ok := parsePartition(partition)
+		n, err := strconv.ParseInt(offset, 10, 64)
+		_, twice := seen[p]
+		if !ok || twice || err != nil || n < 0 || n > maxNumber || len(ps) == maxPartitions {
+			u.fail.set("positions", "must be like 0:12,1:40, each partition once")
+			return nil
+		}
+		seen[p] = struct{}{}
+		ps = append(ps, hub.Position{Partition: p, Offset: n, Epoch: -1})
+	}
+	return ps
+}
+
+func word[T any](u *query, name, v string, words map[string]T) T {
+	t, known := words[v]
+	if !known {
+		u.fail.set(name, "must be one of "+sortedWords(words))
+	}
+	return t
+}
