@@ -1,0 +1,167 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Who ended a call.
+const (
+	initiatorClient = "client"
+	initiatorServer = "server"
+)
+
+// metrics of the RPC face. Procedures, codes, reasons and initiators are closed sets; topics are those that exist.
+type metrics struct {
+	open     *prometheus.GaugeVec
+	ended    *prometheus.CounterVec
+	handled  *prometheus.CounterVec
+	records  *prometheus.CounterVec
+	bytes    *prometheus.CounterVec
+	messages prometheus.Counter
+	gaps     *prometheus.CounterVec
+	delay    prometheus.Histogram
+	results  *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "tailrace_stream_open", Help: "Streams that are open.",
+		}, []string{"procedure"}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tailrace_stream_ended_total", Help: "Streams that have ended, once each.",
+		}, []string{"procedure", "code", "reason", "initiator"}),
+		handled: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tailrace_rpc_handled_total", Help: "Unary calls that were answered.",
+		}, []string{"procedure", "code", "reason"}),
+		records: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tailrace_stream_records_sent_total", Help: "Records sent to subscribers.",
+		}, []string{"topic"}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tailrace_stream_record_bytes_sent_total", Help: "Bytes of encoded records sent to subscribers.",
+		}, []string{"topic"}),
+		messages: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tailrace_stream_messages_sent_total", Help: "Messages with records sent to subscribers.",
+		}),
+		gaps: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tailrace_stream_gaps_sent_total", Help: "Gaps told to subscribers.",
+		}, []string{"reason"}),
+		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "tailrace_stream_delivery_delay_seconds",
+			Help:    "From a live record's own time to its sending; the first record of each message.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}),
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tailrace_publish_results_total", Help: "Records that callers published, by what became of them.",
+		}, []string{"outcome"}),
+	}
+	reg.MustRegister(m.open, m.ended, m.handled, m.records, m.bytes, m.messages, m.gaps, m.delay, m.results)
+	return m
+}
+
+// observer is the interceptor of all handlers: deadlines, the one translation of errors, one log line and one count for each end.
+type observer struct {
+	logger  *slog.Logger
+	metrics *metrics
+}
+
+var _ connect.Interceptor = (*observer)(nil)
+
+// WrapUnary is called around unary handlers, after the request was read.
+func (o *observer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+		c := callFrom(ctx)
+		c.bodyRead()
+		response, err := next(ctx, request)
+		c.arm() // for the answer
+		v := judge(err)
+		procedure := request.Spec().Procedure
+		o.metrics.handled.WithLabelValues(procedure, codeName(v), v.reason).Inc()
+		o.log(ctx, slog.LevelDebug, "call", procedure, request.Peer(), c, v, err)
+		if err != nil {
+			return nil, toConnect(v, c.topic)
+		}
+		return response, nil
+	}
+}
+
+// WrapStreamingHandler is called around streaming handlers, before anything was read.
+func (o *observer) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		c := callFrom(ctx)
+		procedure := conn.Spec().Procedure
+		open := o.metrics.open.WithLabelValues(procedure)
+		open.Inc()
+		defer open.Dec()
+		err := next(ctx, &guarded{StreamingHandlerConn: conn, ctx: ctx, call: c})
+		c.arm() // for the end of the stream
+		v := judge(err)
+		initiator := initiatorServer
+		if v.client {
+			initiator = initiatorClient
+		}
+		o.metrics.ended.WithLabelValues(procedure, codeName(v), v.reason, initiator).Inc()
+		level := slog.LevelInfo
+		if isPlumbing(procedure) {
+			level = slog.LevelDebug
+		}
+		o.log(ctx, level, "stream ended", procedure, conn.Peer(), c, v, err, slog.String("initiator", initiator))
+		if v.reason == ReasonDone {
+			return nil
+		}
+		return toConnect(v, c.topic)
+	}
+}
+
+// WrapStreamingClient is not used: the service calls nobody.
+func (o *observer) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// started logs the one line of a stream's start, once it is known what is read.
+func (o *observer) started(ctx context.Context, procedure string, peer connect.Peer, c *call, more ...slog.Attr) {
+	o.logger.LogAttrs(ctx, slog.LevelInfo, "stream started", append([]slog.Attr{
+		slog.String("procedure", procedure), slog.String("protocol", peer.Protocol), slog.String("peer", peer.Addr), slog.String("topic", c.topic),
+	}, more...)...)
+}
+
+func (o *observer) log(ctx context.Context, level slog.Level, what, procedure string, peer connect.Peer, c *call, v verdict, err error, more ...slog.Attr) {
+	if v.code == connect.CodeInternal || v.code == connect.CodeUnknown {
+		level = slog.LevelError // our bug: here is the text that the caller does not get
+	}
+	attrs := append([]slog.Attr{
+		slog.String("procedure", procedure), slog.String("protocol", peer.Protocol), slog.String("peer", peer.Addr),
+		slog.String("code", codeName(v)), slog.String("reason", v.reason), slog.Duration("duration", time.Since(c.began)),
+	}, more...)
+	if c.topic != "" {
+		attrs = append(attrs, slog.String("topic", c.topic), slog.Int64("records", c.records), slog.Int64("bytes", c.bytes))
+	}
+	if v.reason != ReasonDone {
+		attrs = append(attrs, slog.Any("cause", err))
+	}
+	o.logger.LogAttrs(ctx, level, what, attrs...)
+}
+
+// codeName is the Connect name of a code, "ok" for none.
+func codeName(v verdict) string {
+	if v.code == 0 {
+		return "ok"
+	}
+	return v.code.String()
+}
+
+// isPlumbing: health watches and reflection, which tools open all day.
+func isPlumbing(procedure string) bool { return strings.HasPrefix(procedure, "/grpc.") }
+
+// recovered turns a panic of a handler into an error, so that one stream's bug is not everybody's end.
+func (o *observer) recovered(ctx context.Context, spec connect.Spec, problem any) error {
+	o.logger.LogAttrs(ctx, slog.LevelError, "panic in a handler", slog.String("procedure", spec.Procedure), slog.Any("panic", problem), slog.String("stack", stack()))
+	return errors.New("panic in a handler") //nolint:err113 // becomes INTERNAL
+}

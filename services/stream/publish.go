@@ -1,0 +1,53 @@
+package stream
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+	"tailrace.dev/tailrace/gen/tailrace/v1/tailracev1connect"
+	"tailrace.dev/tailrace/services/access"
+)
+
+// streamService answers what is mounted through the generated handler: Publish; Consume and PublishStream are not part of this build, and
+// Subscribe is mounted beside it.
+type streamService struct {
+	tailracev1connect.UnimplementedStreamServiceHandler
+	server *Server
+}
+
+// Publish appends records and tells what became of each.
+func (h *streamService) Publish(ctx context.Context, m *tailracev1.PublishRequest) (*tailracev1.PublishResponse, error) {
+	c := callFrom(ctx)
+	c.topic = m.GetTopic()
+	bytes := proto.Size(m)
+	if err := parsePublish(m, bytes); err != nil {
+		return nil, err
+	}
+	err := access.Allow(ctx, access.Request{Action: access.ActionPublish, Topic: m.GetTopic()})
+	if err != nil {
+		return nil, &deniedError{err}
+	}
+	results, err := h.server.cfg.Publisher.Publish(ctx, m.GetTopic(), m.GetRecords())
+	if err != nil {
+		h.server.metrics.results.WithLabelValues("refused").Add(float64(len(m.GetRecords())))
+		return nil, err
+	}
+	c.records, c.bytes = int64(len(m.GetRecords())), int64(bytes)
+	for _, r := range results {
+		h.server.metrics.results.WithLabelValues(outcome(r)).Inc()
+	}
+	return &tailracev1.PublishResponse{Results: results}, nil
+}
+
+func outcome(r *tailracev1.PublishResult) string {
+	switch {
+	case r.GetPublished() != nil:
+		return "acknowledged"
+	case r.GetFailure().GetOutcome() == tailracev1.PublishOutcome_PUBLISH_OUTCOME_REFUSED:
+		return "refused"
+	default:
+		return "unknown"
+	}
+}
