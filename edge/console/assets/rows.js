@@ -1,0 +1,145 @@
+// Rows is the list of the newest records and of notes between them. It works once per animation frame, keeps a bounded number of rows, and
+// holds still while the reader has scrolled away or paused it.
+
+import { bytesText, clock, keyOf, keyText, payload, span, summary } from './record.js';
+
+const MAX_ROWS = 500; // newest first
+const MAX_TEXT = 16 << 20; // characters kept of all values together
+const LINE = 300; // characters of a value in its row
+const MAX_MARKS = 64; // own publishes to highlight
+
+export function el(tag, props = {}, ...children) {
+  const { role, ...rest } = props;
+  const e = Object.assign(document.createElement(tag), rest);
+  if (role) e.setAttribute('role', role);
+  e.append(...children);
+  return e;
+}
+
+const at = (partition, offset) => `${partition}:${offset}`;
+
+export class Rows {
+  // table is the grid that scrolls and has the focus, body its row group. onSelect(item or null), onHeld(number of waiting items, paused).
+  constructor(table, body, { onSelect, onHeld }) {
+    Object.assign(this, { table, body, onSelect, onHeld, paused: false, serial: 0 });
+    this.clear();
+    this.marks = new Set();
+    table.addEventListener('scroll', () => this.schedule(), { passive: true });
+    table.addEventListener('keydown', (e) => this.key(e));
+    body.addEventListener('click', (e) => {
+      const row = e.target.closest('.row');
+      if (row && !getSelection().toString()) this.select(this.shown.find((i) => i.row === row));
+    });
+  }
+
+  clear() {
+    Object.assign(this, { pending: [], shown: [], text: 0, selected: null });
+    this.body.replaceChildren();
+    this.onHeld(0, this.paused);
+  }
+
+  // keepOnly drops the records that do not pass.
+  keepOnly(pass) {
+    this.pending = this.pending.filter((i) => i.note || pass(i.record));
+    for (const item of this.shown) if (!item.note && !pass(item.record)) item.row.remove();
+    this.shown = this.shown.filter((i) => i.row.isConnected);
+    this.text = this.shown.reduce((sum, i) => sum + (i.payload?.text.length ?? 0), 0);
+  }
+
+  record(record, live) {
+    this.push({ record, payload: payload(record), live, delay: Date.now() - record.time });
+  }
+
+  note(note, tone = '') {
+    this.push({ note, tone, time: Date.now() });
+  }
+
+  // mark highlights a record, whether it has come or not.
+  mark(partition, offset) {
+    this.marks.add(at(partition, offset));
+    if (this.marks.size > MAX_MARKS) this.marks.delete(this.marks.values().next().value);
+    this.shown.find((i) => i.record?.partition === partition && i.record.offset === offset)?.row.classList.add('mine');
+  }
+
+  push(item) {
+    this.pending.push(item);
+    // twice the bound, so that the cut is rare: a hidden tab gets no frames, and a flood brings more than a frame can show
+    if (this.pending.length > 2 * MAX_ROWS) this.pending = this.pending.slice(-MAX_ROWS);
+    this.schedule();
+  }
+
+  schedule() {
+    if (!this.frame) this.frame = requestAnimationFrame(() => this.flush());
+  }
+
+  flush() {
+    this.frame = 0;
+    const held = this.paused || this.table.scrollTop > 60;
+    this.onHeld(held ? Math.min(MAX_ROWS, this.pending.length) : 0, this.paused);
+    if (held || !this.pending.length) return;
+    const items = this.pending.slice(-MAX_ROWS).reverse();
+    this.pending = [];
+    const fragment = document.createDocumentFragment();
+    for (const item of items) {
+      item.row = item.note ? this.noteRow(item) : this.recordRow(item, items.length);
+      this.text += item.payload?.text.length ?? 0;
+      fragment.append(item.row);
+    }
+    this.body.prepend(fragment);
+    this.shown.unshift(...items);
+    while (this.shown.length > MAX_ROWS || (this.text > MAX_TEXT && this.shown.length > 1)) {
+      const item = this.shown.pop();
+      this.text -= item.payload?.text.length ?? 0;
+      item.row.remove();
+    }
+  }
+
+  recordRow({ record: r, payload: p, live, delay }, burst) {
+    const headers = (r.headers ?? []).map(([name, value]) => `${bytesText(name)}: ${bytesText(value)}`);
+    const key = keyOf(r);
+    const row = el('div', { role: 'row', className: `row p${r.partition % 6}`, id: `r${++this.serial}` },
+      cell('time', r.time === undefined ? '–' : clock(r.time)),
+      cell(`delay${live ? '' : ' old'}`, r.time === undefined ? '–' : span(delay), live ? '' : 'Read from the log: its age when it arrived here'),
+      cell('partition', r.partition),
+      cell('offset', r.offset),
+      cell(`key${key ? '' : ' none'}`, keyText(key).slice(0, 120)),
+      cell(`value ${p.text === '' ? 'none' : p.kind}`, summary(p, LINE)),
+      cell('headers', headers.join('  ').slice(0, 200)));
+    if (burst < 25 && live) row.classList.add('new');
+    if (this.marks.has(at(r.partition, r.offset))) row.classList.add('mine');
+    row.dataset.at = at(r.partition, r.offset);
+    return row;
+  }
+
+  noteRow({ note, tone, time }) {
+    return el('div', { role: 'row', className: `note ${tone}` }, el('span', { role: 'gridcell', textContent: `${clock(time)}  ${note}` }));
+  }
+
+  select(item) {
+    this.selected?.row.removeAttribute('aria-selected');
+    this.selected = item ?? null;
+    if (item) {
+      item.row.setAttribute('aria-selected', 'true');
+      this.table.setAttribute('aria-activedescendant', item.row.id);
+    } else {
+      this.table.removeAttribute('aria-activedescendant');
+    }
+    this.onSelect(this.selected);
+  }
+
+  key(e) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[e.key];
+    if (!step) return;
+    e.preventDefault();
+    const records = this.shown.filter((i) => !i.note);
+    const now = records.indexOf(this.selected);
+    const next = records[now < 0 ? 0 : Math.max(0, Math.min(records.length - 1, now + step))];
+    if (!next) return;
+    this.select(next);
+    next.row.scrollIntoView({ block: 'nearest' });
+  }
+}
+
+function cell(className, text, title = '') {
+  return el('span', { role: 'gridcell', className, textContent: text, title });
+}
