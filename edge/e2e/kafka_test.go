@@ -124,10 +124,11 @@ func (j *judge) read(topic string, keep bool) *tape {
 	return out
 }
 
+// recordOfKafka is what any client must get of a record. A header's name that is not UTF-8 cannot travel in protobuf or JSON as it is.
 func recordOfKafka(r *kgo.Record) *record {
 	rec := &record{partition: r.Partition, offset: r.Offset, time: r.Timestamp.UnixMilli(), key: r.Key, value: r.Value}
 	for _, h := range r.Headers {
-		rec.headers = append(rec.headers, header{name: h.Key, value: h.Value})
+		rec.headers = append(rec.headers, header{name: strings.ToValidUTF8(h.Key, "\uFFFD"), value: h.Value})
 	}
 	return rec
 }

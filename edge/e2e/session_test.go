@@ -238,6 +238,22 @@ func (s *session) run(until func() bool) error {
 	return nil
 }
 
+// when calls then once as soon as done says so. stop ends the watch and waits for it.
+func when(done func() bool, then func()) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		if eventually(ctx, time.Hour, done) {
+			then()
+		}
+	}()
+	return func() {
+		cancel()
+		<-gone
+	}
+}
+
 // forever is the until of a session that is read to its end.
 func forever() bool { return false }
 

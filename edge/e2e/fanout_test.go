@@ -1,0 +1,129 @@
+package e2e_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// TestFanOut follows one topic with very many sockets. Upstream there is one stream for each partition; the edge has no goroutine for
+// each socket; and one that stops reading changes nobody's delivery.
+func TestFanOut(t *testing.T) {
+	kafka := broker(t)
+	j := newJudge(t, kafka)
+	const partitions = 4
+	topic := j.topic(partitions)
+	p := startPair(t, pairOptions{kafka: kafka})
+	n := size(1000, 5000)
+
+	before := metric(t, p.wsOps, "go_goroutines")
+	few := newCrowd(t.Context(), t, p, topic, 10, map[string]any{"start": "latest"})
+	withFew := metric(t, p.wsOps, "go_goroutines")
+	c := newCrowd(t.Context(), t, p, topic, n, map[string]any{"start": "latest"})
+
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	stalled := newReader(topic, false)
+	s, err := dialSession(ctx, p.ws, "/ws/"+topic, stalled, dialOptions{recvBuffer: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.abort(true)
+	if err := s.run(stalled.isStarted); err != nil {
+		t.Fatal(err)
+	}
+	// From here on it does not read.
+
+	withAll := metric(t, p.wsOps, "go_goroutines")
+	if grown := withAll - withFew; grown > 32 {
+		t.Errorf("%d sockets more brought %v goroutines more (%v before any, %v with 10), want at most 32", n, grown, before, withFew)
+	}
+	if got := upstreams(t, p); got != partitions {
+		t.Errorf("%d upstream streams for %d sockets, want one for each of %d partitions", got, n, partitions)
+	}
+
+	l := j.startLoad(topic, partitions, 40, 2000)
+	for range 10 {
+		pause(ctx, time.Second)
+		c.check()
+	}
+	ends := l.stop()
+	began := time.Now()
+	few.awaitEnds(time.Minute, ends)
+	c.awaitEnds(time.Minute, ends)
+	behind := time.Since(began)
+	if stalled.reached(ends) {
+		t.Error("the stalled reader has everything: it did not stall")
+	}
+	if err := s.run(func() bool { return stalled.reached(ends) }); err != nil {
+		t.Fatalf("the stalled reader, reading again: %v", err)
+	}
+	log := j.read(topic, false)
+	few.verify(log)
+	c.verify(log)
+	if err := stalled.verify(log); err != nil {
+		t.Errorf("the stalled reader: %v", err)
+	}
+	if got := upstreams(t, p); got != partitions {
+		t.Errorf("%d upstream streams at the end, want %d", got, partitions)
+	}
+	proof(t, "%d sockets on one topic: %d upstream streams for %d partitions, goroutines of the edge %v without, %v with 10, %v with all; "+
+		"with one reader stalled all had the %d records %v after the last was written; it caught up exactly",
+		n, partitions, partitions, before, withFew, withAll, log.count(), behind.Round(time.Millisecond))
+}
+
+// upstreams is the number of Subscribe streams that the service serves at the moment.
+func upstreams(t testing.TB, p *pair) int {
+	t.Helper()
+	return int(metric(t, p.rpcOps, "tailrace_stream_open"))
+}
+
+// TestStalledReaderCatchesUpFromTheLog stalls a reader for far longer than the edge's memory reaches back.
+func TestStalledReaderCatchesUpFromTheLog(t *testing.T) {
+	kafka := broker(t)
+	j := newJudge(t, kafka)
+	const partitions = 2
+	topic := j.topic(partitions)
+	p := startPair(t, pairOptions{kafka: kafka, edge: []string{"-memory-budget", "8MiB"}, service: []string{"-memory-budget", "8MiB"}})
+	others := newCrowd(t.Context(), t, p, topic, 5, map[string]any{"start": "latest"})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	stalled := newReader(topic, false)
+	s, err := dialSession(ctx, p.ws, "/ws/"+topic, stalled, dialOptions{recvBuffer: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.abort(true)
+	if err := s.run(stalled.isStarted); err != nil {
+		t.Fatal(err)
+	}
+	const recordBytes = 20_000
+	records := size(40, 400) << 20 / recordBytes
+	pad := strings.Repeat("y", recordBytes)
+	for n := 0; n < records; n += 100 {
+		batch := make([]*kgo.Record, 100)
+		for i := range batch {
+			batch[i] = mixed(topic, int32((n+i)%partitions), int64(n+i), pad)
+		}
+		j.write(batch...)
+	}
+	ends := j.ends(topic)
+	others.awaitEnds(time.Minute, ends)
+	if stalled.reached(ends) {
+		t.Error("the stalled reader has everything: it did not stall")
+	}
+	edgeRSS := p.edge.rss()
+	if err := s.run(func() bool { return stalled.reached(ends) }); err != nil {
+		t.Fatalf("the stalled reader, reading again: %v", err)
+	}
+	log := j.read(topic, false)
+	others.verify(log)
+	if err := stalled.verify(log); err != nil {
+		t.Error(err)
+	}
+	proof(t, "a reader stalled for %d MiB with 8 MiB of memory in each process: others undisturbed, edge RSS %d MiB; it caught up exactly (%d records)",
+		records*recordBytes>>20, edgeRSS>>20, log.count())
+}
