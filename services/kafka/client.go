@@ -2,70 +2,182 @@ package kafka
 
 import (
 	"context"
+	"fmt"
+	"hash/fnv"
 	"log/slog"
+	"sync"
 
+	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
 	"github.com/prometheus/client_golang/prometheus"
 
-	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/services/hub"
 )
 
-// Client is one connection to a Kafka cluster in all its roles. It is a hub.Source, a stream.Publisher and a stream.Topics. Its methods may be called
-// concurrently, also before Run, and then wait for it.
-type Client struct{}
+// logLines is how many of librdkafka's log lines may wait; its threads then wait too.
+const logLines = 1000
+
+// Client is one Kafka cluster in all its roles: a hub.Source, a stream.Publisher and a stream.Topics. Its methods may be called
+// concurrently, also before Run, and then wait for it within their context; after Run they answer hub.ErrDraining.
+type Client struct {
+	cfg       Config
+	log       *slog.Logger
+	metrics   *Metrics
+	health    *health
+	admin     *admin
+	watcher   *watcher
+	followers []*follower
+	history   *history
+	producer  *producer
+
+	ready   chan struct{} // closed when the clients are open
+	stopped chan struct{} // closed when Run returns
+}
 
 var _ hub.Source = (*Client)(nil)
 
-// New returns an idle client; Run makes it work. reg may be nil: no metrics.
+// New returns an idle client; Run makes it work. A nil reg registers no metrics. The error is that of Config.Validate.
 func New(cfg Config, logger *slog.Logger, reg prometheus.Registerer) (*Client, error) {
-	panic("in the making")
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	c := &Client{cfg: cfg, log: logger, metrics: NewMetrics(reg), ready: make(chan struct{}), stopped: make(chan struct{})}
+	c.health = newHealth(logger)
+	c.admin = newAdmin(c.health)
+	c.watcher = newWatcher(c)
+	for n := range cfg.Consumers {
+		c.followers = append(c.followers, newFollower(c, n))
+	}
+	c.history = newHistory(c, cfg.HistoryReaders)
+	c.producer = newProducer(c)
+	return c, nil
 }
 
-// Run creates the Kafka clients, serves, and closes them all before it returns: nil when ctx ended, an error when a property is wrong.
-func (c *Client) Run(ctx context.Context) error { panic("in the making") }
+// Run opens the Kafka clients, serves until ctx ends, and closes them all before it returns. It is called once. The error is nil if ctx
+// was the cause, else says which client could not be opened: a property is wrong. Kafka need not be there: it is waited for, for ever.
+func (c *Client) Run(ctx context.Context) error {
+	defer close(c.stopped)
+	logs := make(chan confluent.LogEvent, logLines)
+	var draining sync.WaitGroup
+	draining.Go(func() { drainLogs(logs, c.log) })
+	defer draining.Wait()
+	defer close(logs) // every client has been closed
+
+	ctx, cancel := context.WithCancel(ctx)
+	var roles sync.WaitGroup
+	defer roles.Wait()
+	defer cancel()
+
+	settings := c.cfg.common("admin", logs)
+	adminClient, err := confluent.NewAdminClient(&settings)
+	if err != nil {
+		c.abandon()
+		return fmt.Errorf("open admin client: %w", err)
+	}
+	c.admin.open(ctx, adminClient)
+	defer closeBounded(c.log, "admin", c.admin.close)
+	defer roles.Wait() // they ask it questions
+	defer cancel()
+	for i, f := range c.followers {
+		settings := c.cfg.follower(logs)
+		if f.consumer, err = confluent.NewConsumer(&settings); err != nil {
+			for _, open := range c.followers[:i] {
+				closeBounded(c.log, "follower", func() { _ = open.consumer.Close() })
+			}
+			c.abandon()
+			return fmt.Errorf("open consumer: %w", err)
+		}
+	}
+	produce := c.cfg.producer(logs)
+	if err := c.producer.open(&produce); err != nil {
+		for _, f := range c.followers {
+			closeBounded(c.log, "follower", func() { _ = f.consumer.Close() })
+		}
+		c.abandon()
+		return fmt.Errorf("open producer: %w", err)
+	}
+	for _, f := range c.followers {
+		roles.Go(func() { f.run(ctx) })
+	}
+	for _, r := range c.history.readers {
+		roles.Go(func() {
+			r.run(ctx, func() (*confluent.Consumer, error) {
+				settings := c.cfg.reader(logs)
+				return confluent.NewConsumer(&settings)
+			})
+		})
+	}
+	roles.Go(func() { c.producer.run(ctx) })
+	roles.Go(func() { c.watcher.run(ctx) })
+	close(c.ready)
+	<-ctx.Done()
+	return nil
+}
+
+// abandon ends the roles that will never run, so that nobody waits for them.
+func (c *Client) abandon() {
+	for _, f := range c.followers {
+		close(f.stopped)
+	}
+	for _, r := range c.history.readers {
+		close(r.stopped)
+	}
+	close(c.producer.stopped)
+}
+
+// started waits until Run has opened the clients.
+func (c *Client) started(ctx context.Context) error {
+	select {
+	case <-c.stopped:
+		return hub.ErrDraining
+	default:
+	}
+	select {
+	case <-c.ready:
+		return nil
+	case <-c.stopped:
+		return hub.ErrDraining
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the Kafka client: %w: %w", hub.ErrUnavailable, ctx.Err())
+	}
+}
 
 // Reached is closed once Kafka has answered for the first time.
-func (c *Client) Reached() <-chan struct{} { panic("in the making") }
-
-// Health is the state of the connection to Kafka.
-type Health struct {
-	Reached bool   // at least once
-	Up      bool   // at the last look
-	Error   string // why not
-}
+func (c *Client) Reached() <-chan struct{} { return c.health.reached }
 
 // Health tells the current state.
-func (c *Client) Health() Health { panic("in the making") }
+func (c *Client) Health() Health { return c.health.get() }
 
-// Resolve is hub.Source's.
-func (c *Client) Resolve(ctx context.Context, topic string, q hub.Query) (hub.Resolved, error) {
-	panic("in the making")
-}
-
-// Follow is hub.Source's.
+// Follow is hub.Source's. One topic partition is followed by one at a time.
 func (c *Client) Follow(t *hub.Topic, partition int32, from int64) (unfollow func()) {
-	panic("in the making")
+	return c.follow(t, partition, from)
 }
 
-// ReadAt is hub.Source's.
-func (c *Client) ReadAt(ctx context.Context, id hub.ChunkID, to int64, max int, only *hub.Terms) (es []*hub.Entry, next int64, err error) {
-	panic("in the making")
+func (c *Client) follow(t appender, partition int32, from int64) (unfollow func()) {
+	f := c.followers[0]
+	if len(c.followers) > 1 {
+		sum := fnv.New32a()
+		_, _ = sum.Write([]byte(t.Name()))
+		f = c.followers[(sum.Sum32()+uint32(partition))%uint32(len(c.followers))]
+	}
+	c.watcher.add(f, t)
+	end := f.follow(t, partition, from)
+	return func() {
+		end()
+		c.watcher.drop(f, t)
+	}
+}
+
+// ReadAt is hub.Source's. It reads whole stretches: only is not used.
+func (c *Client) ReadAt(ctx context.Context, id hub.ChunkID, to int64, limit int, _ *hub.Terms) (es []*hub.Entry, next int64, err error) {
+	if err := c.started(ctx); err != nil {
+		return nil, id.From, err
+	}
+	if i, ok := c.admin.known(id.Topic); ok && id.TopicID != "" && i.id != id.TopicID {
+		// Another log under the same name; its follower tells so.
+		return nil, id.From, fmt.Errorf("topic %q was created anew: %w", id.Topic, hub.ErrUnavailable)
+	}
+	return c.history.readAt(ctx, id, to, limit)
 }
 
 // FiltersHistory is hub.Source's: Kafka knows no keys.
 func (c *Client) FiltersHistory() bool { return false }
-
-// Publish appends records to a topic and returns one result for each, in order. See stream.Publisher.
-func (c *Client) Publish(ctx context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error) {
-	panic("in the making")
-}
-
-// ListTopics returns all topics but Kafka's internal ones, ordered by name.
-func (c *Client) ListTopics(ctx context.Context) ([]*tailracev1.TopicSummary, error) {
-	panic("in the making")
-}
-
-// GetTopic describes one topic, all but local_subscribers.
-func (c *Client) GetTopic(ctx context.Context, topic string) (*tailracev1.Topic, error) {
-	panic("in the making")
-}

@@ -227,7 +227,5 @@ func (c Config) producer(logs chan confluent.LogEvent) confluent.ConfigMap {
 	return m
 }
 
-const statsInterval = 5 * time.Second
-
 // maxMessageBytes is what the producer takes; below it the broker judges.
 const maxMessageBytes = 10_000_000

@@ -1,0 +1,295 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
+	"golang.org/x/sync/singleflight"
+
+	"tailrace.dev/tailrace/services/hub"
+)
+
+const (
+	// adminTimeout bounds one question to Kafka, whatever the caller's deadline.
+	adminTimeout = 10 * time.Second
+	// adminCalls is how many questions are under way at once; more wait.
+	adminCalls = 32
+	// infoAge is for how long what is known of a topic answers a Resolve without a question.
+	infoAge = time.Second
+	// infoTopics bounds the cache; past it, it starts anew.
+	infoTopics = 10_000
+)
+
+// topicInfo is what Kafka says of a topic.
+type topicInfo struct {
+	name    string
+	id      string
+	count   int32
+	leaders []int32 // by partition, -1 without one
+	missing bool    // there is no such topic
+	err     error   // another reason why nothing is known
+	at      time.Time
+}
+
+// admin asks questions. Its methods may be called concurrently.
+type admin struct {
+	health *health
+	slots  chan struct{}
+	once   singleflight.Group
+
+	// gate is held for reading during a call of the client: it must not be closed meanwhile, and ListOffsets would not notice.
+	gate   sync.RWMutex
+	client *confluent.AdminClient // nil: closed or not open yet
+	life   context.Context        // ends when the client is about to be closed
+
+	mu    sync.Mutex
+	infos map[string]topicInfo
+	times map[string]timeSetting
+
+	asking sync.WaitGroup // questions that outlive their askers
+}
+
+func newAdmin(h *health) *admin {
+	return &admin{health: h, slots: make(chan struct{}, adminCalls), infos: map[string]topicInfo{}, times: map[string]timeSetting{}}
+}
+
+// open takes a client whose calls end with ctx.
+func (a *admin) open(ctx context.Context, c *confluent.AdminClient) {
+	a.gate.Lock()
+	defer a.gate.Unlock()
+	a.client, a.life = c, ctx
+}
+
+func (a *admin) close() {
+	a.gate.Lock()
+	defer a.gate.Unlock()
+	a.asking.Wait()
+	if a.client != nil {
+		a.client.Close()
+		a.client = nil
+	}
+}
+
+// call runs one question within the bounds, and takes its answer for the state of Kafka.
+func (a *admin) call(ctx context.Context, what string, ask func(context.Context, *confluent.AdminClient, time.Duration) error) error {
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	select {
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w: %w", what, hub.ErrUnavailable, ctx.Err())
+	}
+	a.gate.RLock()
+	defer a.gate.RUnlock()
+	if a.client == nil {
+		return fmt.Errorf("%s: %w", what, hub.ErrDraining)
+	}
+	defer context.AfterFunc(a.life, cancel)()
+	deadline, _ := ctx.Deadline()
+	err := ask(ctx, a.client, max(time.Until(deadline), time.Millisecond))
+	switch {
+	case err == nil:
+		a.health.up()
+		return nil
+	case ctx.Err() == nil: // else the caller may just have been impatient
+		a.health.down(err)
+	}
+	return fmt.Errorf("%s: %w: %w", what, hub.ErrUnavailable, err)
+}
+
+// ping asks for nothing but an answer.
+func (a *admin) ping(ctx context.Context) {
+	_ = a.call(ctx, "ping", func(ctx context.Context, c *confluent.AdminClient, limit time.Duration) error {
+		_, err := c.DescribeCluster(ctx, confluent.SetAdminRequestTimeout(limit))
+		return err
+	})
+}
+
+// describe asks about topics: one answer for each name, in any order.
+func (a *admin) describe(ctx context.Context, names []string) ([]topicInfo, error) {
+	var out []topicInfo
+	err := a.call(ctx, "describe topics", func(ctx context.Context, c *confluent.AdminClient, limit time.Duration) error {
+		r, err := c.DescribeTopics(ctx, confluent.NewTopicCollectionOfTopicNames(names), confluent.SetAdminRequestTimeout(limit))
+		if err != nil {
+			return err
+		}
+		for _, d := range r.TopicDescriptions {
+			out = append(out, newTopicInfo(d))
+		}
+		return nil
+	})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.infos) > infoTopics {
+		clear(a.infos)
+	}
+	for _, i := range out {
+		if i.missing || i.err != nil {
+			delete(a.infos, i.name)
+		} else {
+			a.infos[i.name] = i
+		}
+	}
+	return out, err
+}
+
+func newTopicInfo(d confluent.TopicDescription) topicInfo {
+	i := topicInfo{name: d.Name, at: time.Now()}
+	switch d.Error.Code() {
+	case confluent.ErrNoError:
+	case confluent.ErrUnknownTopicOrPart, confluent.ErrUnknownTopic, confluent.ErrUnknownTopicID, confluent.ErrTopicException:
+		i.missing = true
+		return i
+	default:
+		i.err = d.Error
+		return i
+	}
+	i.id, i.count = d.TopicID.String(), int32(len(d.Partitions))
+	i.leaders = make([]int32, len(d.Partitions))
+	for n := range i.leaders {
+		i.leaders[n] = -1
+	}
+	for _, p := range d.Partitions {
+		if p.Leader != nil && p.Partition < len(i.leaders) {
+			i.leaders[p.Partition] = int32(p.Leader.ID)
+		}
+	}
+	return i
+}
+
+// topic tells what is known of a topic: an answer of at most age ago, else a fresh one, for which all who ask at once wait together.
+func (a *admin) topic(ctx context.Context, name string, age time.Duration) (topicInfo, error) {
+	if !legalName(name) {
+		return topicInfo{}, fmt.Errorf("topic %q: %w", name, hub.ErrUnknownTopic)
+	}
+	i, ok := a.known(name)
+	if ok && time.Since(i.at) <= age {
+		return i, nil
+	}
+	answer := a.once.DoChan(name, func() (any, error) {
+		// Not the first asker's context: its end is not the others'.
+		is, err := a.describe(context.WithoutCancel(ctx), []string{name})
+		if err != nil {
+			return topicInfo{}, err
+		}
+		for _, i := range is {
+			if i.name == name {
+				return i, nil
+			}
+		}
+		return topicInfo{name: name, missing: true}, nil
+	})
+	select {
+	case r := <-answer:
+		if r.Err != nil {
+			return topicInfo{}, r.Err
+		}
+		i = r.Val.(topicInfo)
+	case <-ctx.Done():
+		return topicInfo{}, fmt.Errorf("describe topic %q: %w: %w", name, hub.ErrUnavailable, ctx.Err())
+	}
+	switch {
+	case i.missing:
+		return i, fmt.Errorf("topic %q: %w", name, hub.ErrUnknownTopic)
+	case i.err != nil:
+		return i, fmt.Errorf("describe topic %q: %w: %w", name, hub.ErrUnavailable, i.err)
+	}
+	return i, nil
+}
+
+// known returns the last answer about a topic, however old.
+func (a *admin) known(name string) (topicInfo, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i, ok := a.infos[name]
+	return i, ok
+}
+
+// legalName: Kafka's rule for topics, 1 to 249 of a-z A-Z 0-9 . _ - (org.apache.kafka.common.internals.Topic).
+func legalName(name string) bool {
+	if name == "" || len(name) > 249 || name == "." || name == ".." {
+		return false
+	}
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// logBounds is where a partition's log begins and ends (last stable offset).
+type logBounds struct {
+	oldest, end int64
+	err         error
+}
+
+// bounds asks the leaders for both ends of partitions, in one round trip: two questions at once.
+func (a *admin) bounds(ctx context.Context, topic string, partitions []int32, isolation Isolation) (map[int32]logBounds, error) {
+	var oldest, end map[int32]offset
+	var oldestErr, endErr error
+	var both sync.WaitGroup
+	both.Go(func() {
+		oldest, oldestErr = a.offsets(ctx, topic, partitions, confluent.EarliestOffsetSpec, ReadUncommitted)
+	})
+	end, endErr = a.offsets(ctx, topic, partitions, confluent.LatestOffsetSpec, isolation)
+	both.Wait()
+	if err := errors.Join(oldestErr, endErr); err != nil {
+		return nil, err
+	}
+	out := make(map[int32]logBounds, len(partitions))
+	for _, p := range partitions {
+		o, e := oldest[p], end[p]
+		out[p] = logBounds{oldest: o.offset, end: e.offset, err: errors.Join(o.err, e.err)}
+	}
+	return out, nil
+}
+
+func (a *admin) highWatermark(ctx context.Context, topic string, partition int32) (int64, error) {
+	os, err := a.offsets(ctx, topic, []int32{partition}, confluent.LatestOffsetSpec, ReadUncommitted)
+	if err != nil {
+		return -1, err
+	}
+	return os[partition].offset, os[partition].err
+}
+
+type offset struct {
+	offset int64 // -1: none, for a time after the last record
+	err    error
+}
+
+// offsets looks up one offset in each partition. Unless told the isolation, ListOffsets would answer with the high watermark.
+func (a *admin) offsets(ctx context.Context, topic string, partitions []int32, spec confluent.OffsetSpec, isolation Isolation) (map[int32]offset, error) {
+	level := confluent.IsolationLevelReadCommitted
+	if isolation == ReadUncommitted {
+		level = confluent.IsolationLevelReadUncommitted
+	}
+	want := make(map[confluent.TopicPartition]confluent.OffsetSpec, len(partitions))
+	out := make(map[int32]offset, len(partitions))
+	for _, p := range partitions {
+		want[confluent.TopicPartition{Topic: &topic, Partition: p}] = spec
+		out[p] = offset{offset: -1, err: errors.New("no answer for the partition")}
+	}
+	err := a.call(ctx, "list offsets", func(ctx context.Context, c *confluent.AdminClient, limit time.Duration) error {
+		r, err := c.ListOffsets(ctx, want, confluent.SetAdminRequestTimeout(limit), confluent.SetAdminIsolationLevel(level))
+		if err != nil {
+			return err
+		}
+		for tp, i := range r.ResultInfos {
+			o := offset{offset: int64(i.Offset)}
+			if i.Error.Code() != confluent.ErrNoError {
+				o.err = i.Error
+			}
+			out[tp.Partition] = o
+		}
+		return nil
+	})
+	return out, err
+}

@@ -1,0 +1,121 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
+
+	"tailrace.dev/tailrace/services/hub"
+)
+
+// Pauses between attempts to resolve while a partition has no leader.
+const (
+	resolvePause    = 50 * time.Millisecond
+	resolvePauseMax = 500 * time.Millisecond
+)
+
+// Resolve is hub.Source's: the ends of the partitions and where a subscription starts in them. A partition without a leader is waited for,
+// until ctx ends or for ten seconds; an unknown topic is an error at once. hub.Last is ErrUnimplemented.
+func (c *Client) Resolve(ctx context.Context, topic string, q hub.Query) (hub.Resolved, error) {
+	if q.Start.Kind == hub.Last {
+		return hub.Resolved{}, fmt.Errorf("start at the last records: %w", hub.ErrUnimplemented)
+	}
+	if !legalName(topic) {
+		return hub.Resolved{}, fmt.Errorf("topic %q: %w", topic, hub.ErrUnknownTopic)
+	}
+	if err := c.started(ctx); err != nil {
+		return hub.Resolved{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	for pause := resolvePause; ; pause = min(2*pause, resolvePauseMax) {
+		r, err := c.resolve(ctx, topic, q)
+		if !errors.Is(err, hub.ErrUnavailable) {
+			return r, err
+		}
+		select {
+		case <-ctx.Done():
+			return hub.Resolved{}, err
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Resolved, error) {
+	info, err := c.admin.topic(ctx, topic, infoAge)
+	if err != nil {
+		return hub.Resolved{}, err
+	}
+	partitions := q.Partitions
+	for _, p := range partitions {
+		if p >= info.count && time.Since(info.at) > 0 { // it may be new
+			if info, err = c.admin.topic(ctx, topic, 0); err != nil {
+				return hub.Resolved{}, err
+			}
+			break
+		}
+	}
+	for _, p := range partitions {
+		if p < 0 || p >= info.count {
+			return hub.Resolved{}, &hub.UnknownPartitionError{Topic: topic, Partition: p, Count: info.count}
+		}
+	}
+	if partitions == nil {
+		partitions = make([]int32, info.count)
+		for i := range partitions {
+			partitions[i] = int32(i)
+		}
+	}
+	var starts map[int32]offset
+	if q.Start.Kind == hub.AtTime {
+		// The broker's rule: the first offset with a time at or after this one; none is the end.
+		at := confluent.NewOffsetSpecForTimestamp(max(q.Start.Time.UnixMilli(), 0))
+		if starts, err = c.admin.offsets(ctx, topic, partitions, at, c.cfg.Isolation); err != nil {
+			return hub.Resolved{}, err
+		}
+	}
+	bounds, err := c.admin.bounds(ctx, topic, partitions, c.cfg.Isolation)
+	if err != nil {
+		return hub.Resolved{}, err
+	}
+	positions := map[int32]int64{}
+	for _, p := range q.Start.Positions {
+		positions[p.Partition] = p.Offset
+	}
+	r := hub.Resolved{TopicID: info.id, Count: info.count, Partitions: make([]hub.ResolvedPartition, 0, len(partitions))}
+	for _, p := range partitions {
+		b := bounds[p]
+		if b.err == nil && starts != nil {
+			b.err = starts[p].err
+		}
+		if b.err != nil {
+			return hub.Resolved{}, fmt.Errorf("bounds of %q partition %d: %w: %w", topic, p, hub.ErrUnavailable, b.err)
+		}
+		rp := hub.ResolvedPartition{Partition: p, Oldest: b.oldest, End: max(b.end, b.oldest)}
+		at, named := positions[p]
+		switch {
+		case q.Start.Kind == hub.Latest:
+			rp.Start = rp.End
+		case q.Start.Kind == hub.Earliest:
+			rp.Start = rp.Oldest
+		case q.Start.Kind == hub.AtTime:
+			if rp.Start = starts[p].offset; rp.Start < 0 {
+				rp.Start = rp.End
+			}
+			rp.Start = min(max(rp.Start, rp.Oldest), rp.End)
+		case named:
+			rp.Start = at
+		case q.Start.Missing == hub.MissingSkip:
+			continue
+		case q.Start.Missing == hub.MissingLatest:
+			rp.Start = rp.End
+		default:
+			rp.Start = rp.Oldest
+		}
+		r.Partitions = append(r.Partitions, rp)
+	}
+	return r, nil
+}

@@ -1,0 +1,148 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
+
+	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+)
+
+// ListTopics returns all topics but Kafka's internal ones, ordered by name. Errors: hub.ErrUnavailable, hub.ErrDraining.
+func (c *Client) ListTopics(ctx context.Context) ([]*tailracev1.TopicSummary, error) {
+	if err := c.started(ctx); err != nil {
+		return nil, err
+	}
+	names, err := c.admin.names(ctx)
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	infos, err := c.admin.describe(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	var out []*tailracev1.TopicSummary
+	for _, i := range infos {
+		if !i.missing && i.err == nil {
+			out = append(out, &tailracev1.TopicSummary{Name: i.name, TopicId: i.id, Partitions: i.count})
+		}
+	}
+	slices.SortFunc(out, func(a, b *tailracev1.TopicSummary) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// GetTopic describes one topic, all but local_subscribers. Bounds of a partition that cannot be asked are -1. Errors: hub.ErrUnknownTopic,
+// hub.ErrUnavailable, hub.ErrDraining.
+func (c *Client) GetTopic(ctx context.Context, topic string) (*tailracev1.Topic, error) {
+	if err := c.started(ctx); err != nil {
+		return nil, err
+	}
+	info, err := c.admin.topic(ctx, topic, 0)
+	if err != nil {
+		return nil, err
+	}
+	partitions := make([]int32, info.count)
+	for i := range partitions {
+		partitions[i] = int32(i)
+	}
+	var stable, all map[int32]logBounds
+	var stableErr, allErr error
+	var both sync.WaitGroup
+	both.Go(func() { stable, stableErr = c.admin.bounds(ctx, topic, partitions, ReadCommitted) })
+	all, allErr = c.admin.bounds(ctx, topic, partitions, ReadUncommitted)
+	both.Wait()
+	if err := errors.Join(stableErr, allErr); err != nil {
+		return nil, err
+	}
+	t := &tailracev1.Topic{Name: topic, TopicId: info.id}
+	for _, p := range partitions {
+		tp := &tailracev1.Partition{Partition: p, Leader: info.leaders[p], Start: -1, End: -1, HighWatermark: -1}
+		if b := stable[p]; b.err == nil {
+			tp.Start, tp.End = b.oldest, b.end
+		}
+		if b := all[p]; b.err == nil {
+			tp.HighWatermark = b.end
+		}
+		t.Partitions = append(t.Partitions, tp)
+	}
+	return t, nil
+}
+
+// names lists the topics that are not Kafka's own.
+func (a *admin) names(ctx context.Context) ([]string, error) {
+	var names []string
+	err := a.call(ctx, "list topics", func(ctx context.Context, c *confluent.AdminClient, limit time.Duration) error {
+		// The call has no context: it ends with its timeout, so that only a caller who leaves early is answered early.
+		type reply struct {
+			m   *confluent.Metadata
+			err error
+		}
+		done := make(chan reply, 1)
+		a.asking.Go(func() {
+			m, err := c.GetMetadata(nil, true, int(limit/time.Millisecond))
+			done <- reply{m, err}
+		})
+		select {
+		case r := <-done:
+			if r.err != nil {
+				return r.err
+			}
+			for name := range r.m.Topics {
+				if !strings.HasPrefix(name, "__") {
+					names = append(names, name)
+				}
+			}
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	return names, err
+}
+
+// appendTimeAge is for how long the answer about a topic's times is kept.
+const appendTimeAge = time.Minute
+
+type timeSetting struct {
+	broker bool
+	at     time.Time
+}
+
+// appendTime says whether the broker sets a topic's times (message.timestamp.type=LogAppendTime). Where it cannot be known, true: a time
+// left out is better than a wrong one.
+func (a *admin) appendTime(ctx context.Context, topic string) bool {
+	a.mu.Lock()
+	s, ok := a.times[topic]
+	a.mu.Unlock()
+	if ok && time.Since(s.at) < appendTimeAge {
+		return s.broker
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	s = timeSetting{broker: true, at: time.Now()}
+	_ = a.call(ctx, "describe configuration", func(ctx context.Context, c *confluent.AdminClient, limit time.Duration) error {
+		rs, err := c.DescribeConfigs(ctx, []confluent.ConfigResource{{Type: confluent.ResourceTopic, Name: topic}}, confluent.SetAdminRequestTimeout(limit))
+		if err != nil {
+			return err
+		}
+		for _, r := range rs {
+			if e, ok := r.Config["message.timestamp.type"]; ok && r.Error.Code() == confluent.ErrNoError {
+				s.broker = e.Value == "LogAppendTime"
+			}
+		}
+		return nil
+	})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.times) >= infoTopics {
+		clear(a.times)
+	}
+	a.times[topic] = s
+	return s.broker
+}

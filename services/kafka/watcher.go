@@ -1,0 +1,194 @@
+package kafka
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"tailrace.dev/tailrace/services/hub"
+)
+
+// watcher looks at the followed topics for what the fetch protocol does not tell: a topic that was deleted and created again is read on at
+// the old offset in the new log without any error; only its id shows it. The same look serves growth and deletion.
+type watcher struct {
+	client *Client
+	log    *slog.Logger
+
+	mu     sync.Mutex // guards the rest; a look holds it while it acts, not while it asks Kafka
+	topics map[string]*watched
+}
+
+// watched is one topic that is followed.
+type watched struct {
+	refs    map[*follower]int // partitions of each
+	topic   appender
+	id      string // of the log that is read; empty: not known yet
+	count   int32
+	missing time.Time // since when the topic is not found; zero: it is there
+	gone    bool      // told as deleted
+}
+
+func newWatcher(c *Client) *watcher {
+	return &watcher{client: c, log: c.log, topics: map[string]*watched{}}
+}
+
+// run looks at intervals until ctx ends. With nothing to watch it still asks, so that health is current.
+func (w *watcher) run(ctx context.Context) {
+	tick := time.NewTicker(w.client.cfg.WatchInterval)
+	defer tick.Stop()
+	for {
+		look, cancel := context.WithTimeout(ctx, w.client.cfg.WatchInterval)
+		w.look(look)
+		cancel()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// add counts a partition of t in; drop counts it out.
+func (w *watcher) add(f *follower, t appender) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.topics[t.Name()]
+	if s == nil || s.topic != t {
+		s = &watched{refs: map[*follower]int{}, topic: t, id: t.ID(), count: t.Count()}
+		w.topics[t.Name()] = s
+	}
+	s.refs[f]++
+}
+
+func (w *watcher) drop(f *follower, t appender) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.topics[t.Name()]
+	if s == nil || s.topic != t {
+		return
+	}
+	if s.refs[f]--; s.refs[f] == 0 {
+		delete(s.refs, f)
+	}
+	if len(s.refs) == 0 {
+		delete(w.topics, t.Name())
+	}
+}
+
+// look asks Kafka once about all watched topics and tells their followers what changed. It may be called concurrently.
+func (w *watcher) look(ctx context.Context) {
+	w.mu.Lock()
+	names := make([]string, 0, len(w.topics))
+	for name := range w.topics {
+		names = append(names, name)
+	}
+	w.mu.Unlock()
+	if len(names) == 0 {
+		w.client.admin.ping(ctx)
+		return
+	}
+	found, err := w.client.admin.describe(ctx, names)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.log.Warn("look at followed topics", "error", err)
+		}
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range found {
+		if s := w.topics[d.name]; s != nil {
+			w.compare(s, d)
+		}
+	}
+}
+
+// compare acts on the difference between what is followed and what is there.
+func (w *watcher) compare(s *watched, d topicInfo) {
+	now := time.Now()
+	switch {
+	case d.missing:
+		if s.missing.IsZero() {
+			s.missing = now
+			w.log.Warn("topic is gone", "topic", d.name, "grace", w.client.cfg.DeletedAfter)
+		}
+		if !s.gone && now.Sub(s.missing) >= w.client.cfg.DeletedAfter {
+			s.gone = true
+			w.log.Warn("topic counts as deleted", "topic", d.name)
+			w.tell(s, func(f *follower, first bool) { f.deleted(s.topic, first) })
+		}
+		return
+	case d.err != nil:
+		return
+	}
+	s.missing = time.Time{}
+	if s.id == "" {
+		s.id = d.id
+	}
+	if d.id != s.id {
+		w.log.Warn("topic was created anew", "topic", d.name, "old", s.id, "new", d.id)
+		s.id = d.id
+		w.tell(s, func(f *follower, _ bool) { f.recreated(s.topic, d.id) })
+		if d.count != s.count { // also a smaller one: it is another topic
+			s.count = d.count
+			w.tell(s, func(f *follower, first bool) { f.grown(s.topic, d.count, first) })
+		}
+		return
+	}
+	if d.count > s.count {
+		w.log.Info("topic has more partitions", "topic", d.name, "before", s.count, "now", d.count)
+		s.count = d.count
+		w.tell(s, func(f *follower, first bool) { f.grown(s.topic, d.count, first) })
+	}
+}
+
+// tell sends a finding to every follower of the topic; the first of them appends what concerns the topic as a whole.
+func (w *watcher) tell(s *watched, act func(f *follower, first bool)) {
+	first := true
+	for f := range s.refs {
+		f.send(command{found: func(first bool) func() { return func() { act(f, first) } }(first)})
+		first = false
+	}
+}
+
+// grown, deleted and recreated run in the follower's goroutine.
+func (f *follower) grown(t appender, count int32, first bool) {
+	if first {
+		f.flush()
+		t.Append(&hub.Entry{Kind: hub.Topology, Partition: -1, Count: count, End: -1})
+	}
+}
+
+func (f *follower) deleted(t appender, first bool) {
+	ps := f.of(t)
+	f.unassign(ps)
+	f.flush()
+	for _, p := range ps {
+		p.gone = true
+	}
+	if first {
+		t.Append(&hub.Entry{Kind: hub.Deleted, Partition: -1, End: -1})
+	}
+}
+
+func (f *follower) recreated(t appender, id string) {
+	f.flush()
+	for _, p := range f.of(t) {
+		e := p.jump(hub.Recreated, 0, -1)
+		e.TopicID = id
+		f.reassign(p)
+		f.emit(p, e)
+	}
+}
+
+// of returns the partitions of a topic that this follower has.
+func (f *follower) of(t appender) []*followed {
+	var ps []*followed
+	for _, p := range f.parts {
+		if p.topic == t && !p.gone {
+			ps = append(ps, p)
+		}
+	}
+	return ps
+}
