@@ -142,6 +142,9 @@ func (s *Source) Truncate(topic string, partition int32, high int64) {
 			return
 		}
 		p.slots = p.slots[:high:high]
+		if p.opened >= high {
+			p.opened = -1
+		}
 		p.settle(hole)
 		p.epoch++
 		for f := range s.followers {

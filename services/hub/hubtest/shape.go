@@ -17,6 +17,7 @@ type Shape struct {
 	EntryRecords int // most records in an entry; 0: no limit
 	Holes        Holes
 	HideEnd      bool // entries do not know the end (-1)
+	ChunkRecords int  // most records that ReadAt returns; 0: what it was asked for
 }
 
 // SetShape sets how later entries are cut, live and in history. The default is one entry as large as possible, that covers holes.

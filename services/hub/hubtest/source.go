@@ -234,6 +234,9 @@ func (s *Source) read(c hub.ChunkID, to int64, limit int, only *hub.Terms) ([]*h
 	if !s.filters {
 		only = nil
 	}
+	if s.shape.ChunkRecords > 0 {
+		limit = min(limit, s.shape.ChunkRecords)
+	}
 	end := max(c.From, min(to, p.end()))
 	records, bytes, next := 0, 0, c.From
 	for ; next < end; next++ {

@@ -1,0 +1,183 @@
+package hub_test
+
+import (
+	"fmt"
+
+	"tailrace.dev/tailrace/services/hub/hubtest"
+)
+
+// plainLog is what the hub is compared with: topics as lists of records, kept apart from the store that feeds the hub. It forgets nothing:
+// what retention, compaction, truncation and re-creation took away is marked.
+type plainLog struct {
+	topics map[string]*plainTopic
+}
+
+type plainTopic struct {
+	name       string
+	id         string
+	ids        []string // all that it had
+	deleted    bool
+	deletions  int
+	partitions []*plainPartition
+}
+
+// plainPartition is one partition through all its lives.
+type plainPartition struct {
+	topic       string
+	number      int32
+	lives       []*life
+	unavailable bool
+}
+
+// life is a stretch of time in which a partition only grew. The first life begins empty; the others begin with a copy of the one before
+// up to fork (a truncation), or empty again (a re-creation).
+type life struct {
+	index     int
+	id        string // of the topic
+	recreated bool   // it began with a re-creation
+	fork      int64
+	epoch     int32
+	oldest    *int64 // shared by the lives of one topic id
+	slots     []*plainRecord
+}
+
+// plainRecord is one offset of a partition; slots that outlive a truncation are shared by the lives.
+type plainRecord struct {
+	kind      plainKind
+	compacted bool // may or may not be delivered
+	key       []byte
+	piece     []byte
+	size      int // of the encoded record
+	epoch     int32
+}
+
+type plainKind uint8
+
+const (
+	plainHole plainKind = iota
+	plainCommitted
+	plainOpen
+)
+
+func newPlainLog() *plainLog { return &plainLog{topics: map[string]*plainTopic{}} }
+
+// create makes a topic, or makes it anew.
+func (l *plainLog) create(name, id string, partitions int32) {
+	t := l.topics[name]
+	if t == nil {
+		t = &plainTopic{name: name}
+		l.topics[name] = t
+	}
+	t.id, t.deleted = id, false
+	t.ids = append(t.ids, id)
+	for _, p := range t.partitions {
+		p.unavailable = false
+		p.lives = append(p.lives, &life{index: len(p.lives), id: id, recreated: true, oldest: new(int64)})
+	}
+	t.grow(partitions)
+}
+
+func (t *plainTopic) grow(partitions int32) {
+	for int32(len(t.partitions)) < partitions {
+		p := &plainPartition{topic: t.name, number: int32(len(t.partitions))}
+		p.lives = []*life{{id: t.id, oldest: new(int64)}}
+		t.partitions = append(t.partitions, p)
+	}
+}
+
+func (t *plainTopic) count() int32 { return int32(len(t.partitions)) }
+
+// snapshot returns how the topic is. followed says up to where the hub had a partition live, where it follows it: it need not know a later end.
+func (t *plainTopic) snapshot(followed func(int32) (int64, bool)) *snapshot {
+	s := &snapshot{ids: len(t.ids), count: t.count()}
+	for i, p := range t.partitions {
+		end := p.now().end()
+		if next, ok := followed(int32(i)); ok {
+			end = min(end, next)
+		}
+		s.ends = append(s.ends, end)
+		s.lives = append(s.lives, len(p.lives))
+	}
+	return s
+}
+
+// now is the life that the log has now.
+func (p *plainPartition) now() *life { return p.lives[len(p.lives)-1] }
+
+func (v *life) high() int64 { return int64(len(v.slots)) }
+
+// end is the last stable offset.
+func (v *life) end() int64 {
+	for i, r := range v.slots {
+		if r.kind == plainOpen {
+			return int64(i)
+		}
+	}
+	return v.high()
+}
+
+func (p *plainPartition) append(kind plainKind, records ...hubtest.Record) {
+	v := p.now()
+	for _, r := range records {
+		piece := hubtest.Piece(p.topic, p.number, v.high(), v.epoch, r)
+		v.slots = append(v.slots, &plainRecord{kind: kind, key: r.Key, piece: piece, size: recordSize(piece), epoch: v.epoch})
+	}
+}
+
+func (p *plainPartition) appendHoles(n int) {
+	v := p.now()
+	for range n {
+		v.slots = append(v.slots, &plainRecord{})
+	}
+}
+
+func (p *plainPartition) settle(to plainKind) {
+	v, found := p.now(), false
+	for _, r := range v.slots {
+		if r.kind == plainOpen {
+			r.kind, found = to, true
+		}
+	}
+	if found {
+		p.appendHoles(1)
+	}
+}
+
+func (p *plainPartition) truncate(high int64) {
+	old := p.now()
+	v := &life{index: len(p.lives), id: old.id, fork: high, epoch: old.epoch + 1, oldest: old.oldest}
+	v.slots = append(v.slots, old.slots[:high]...)
+	p.lives = append(p.lives, v)
+	for _, r := range old.slots[high:] {
+		if r.kind == plainOpen {
+			r.kind = plainHole
+		}
+	}
+	p.settle(plainHole)
+}
+
+// lost returns the first offset of [from, to) in a life that a reader must not pass over silently, or why it must not be passed at all.
+func (v *life) lost(from, to int64, wants func(*plainRecord) bool) error {
+	if to > v.high() {
+		return fmt.Errorf("position %d lies beyond the log's high watermark %d", to, v.high())
+	}
+	for i := from; i < to; i++ {
+		r := v.slots[i]
+		if r.kind == plainOpen {
+			return fmt.Errorf("offset %d is of an open transaction", i)
+		}
+		if r.kind == plainCommitted && !r.compacted && wants(r) {
+			return fmt.Errorf("offset %d is passed over", i)
+		}
+	}
+	return nil
+}
+
+// recordSize is the size of the record in a piece: without tag and length.
+func recordSize(piece []byte) int {
+	n := 1
+	for piece[n]&0x80 != 0 {
+		n++
+	}
+	return len(piece) - n - 1
+}

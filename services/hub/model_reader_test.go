@@ -1,0 +1,404 @@
+package hub_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"tailrace.dev/tailrace/services/hub"
+)
+
+// reader is one subscription and the judge of what it delivers. It compares every part with the plain log when it comes, so that records
+// and gaps together are exactly the log.
+type reader struct {
+	name    string
+	request hub.Request
+	sub     *hub.Subscription
+	log     *plainLog
+	lock    sync.Locker // of the log; none is needed where all take turns
+	shared  bool        // uses At, Read and Skip where it can
+
+	keys    map[string]struct{} // nil: all records
+	grows   bool                // reads partitions that are added later
+	cursors map[int32]*cursor
+	started hub.Started
+
+	deletions int // of the topic, when the subscription began
+	records   int64
+	bytes     int64
+	caughtUp  bool
+	ended     error
+	drained   bool // the hub drains: ErrDraining is due
+	races     bool // positions may move between a pull and a look at them
+	trace     func(format string, args ...any)
+}
+
+// cursor is a reader's place in one partition.
+type cursor struct {
+	partition *plainPartition
+	lives     []*life // lives that what was delivered so far is consistent with
+	pos       int64
+	epoch     int32 // of the last record delivered, -1 unknown
+	fresh     bool  // nothing came yet: a partition that was added begins at its oldest record
+	asked     int64 // a start gap is due from here, -1: none
+	reset     bool  // truncated or re-created meanwhile
+	stop      int64 // first offset not to be delivered, -1: none
+	told      int64 // position as last told by a part, by Started or by Moved
+}
+
+// reach adds the lives that a reader may be in without having been told: those that share all that is below its position.
+func (c *cursor) reach() []*life {
+	reached := slices.Clone(c.lives)
+	for i := 0; i < len(reached); i++ {
+		next := reached[i].index + 1
+		if next >= len(c.partition.lives) {
+			continue
+		}
+		v := c.partition.lives[next]
+		if !v.recreated && c.pos <= v.fork && !slices.Contains(reached, v) {
+			reached = append(reached, v)
+		}
+	}
+	return reached
+}
+
+// keep goes on with the lives in which a step is right; err is why it is wrong in the last.
+func (c *cursor) keep(right func(*life) error) (err error) {
+	var kept []*life
+	for _, v := range c.reach() {
+		if e := right(v); e != nil {
+			err = e
+			continue
+		}
+		kept = append(kept, v)
+	}
+	if len(kept) == 0 {
+		return err
+	}
+	c.lives = kept
+	return nil
+}
+
+func (r *reader) wants(p *plainRecord) bool {
+	if r.keys == nil {
+		return true
+	}
+	if p.key == nil {
+		return false
+	}
+	_, ok := r.keys[string(p.key)]
+	return ok
+}
+
+func (r *reader) tooLarge(p *plainRecord) bool {
+	return r.request.MaxRecordBytes > 0 && p.size > r.request.MaxRecordBytes
+}
+
+// pull takes what the subscription has, and judges it. It says whether there was anything.
+func (r *reader) pull(limit int) (any bool, err error) {
+	if r.ended != nil {
+		return false, nil
+	}
+	r.lock.Lock()
+	due := r.stopReached()
+	r.lock.Unlock()
+	batch, end := r.take(limit)
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if end != nil {
+		if len(batch.Parts) > 0 || batch.CaughtUp {
+			return false, fmt.Errorf("pull returned %d parts together with %w", len(batch.Parts), end)
+		}
+		r.trace("%s ends: %v", r.name, end)
+		r.ended = end
+		return false, r.judgeEnd(end)
+	}
+	if due && len(batch.Parts) > 0 {
+		return true, errors.New("parts after the stop was reached")
+	}
+	if err := r.judge(&batch, limit); err != nil {
+		return true, err
+	}
+	if err := r.judgePositions(); err != nil {
+		return true, err
+	}
+	if err := r.judgeCaughtUp(&batch); err != nil {
+		return true, err
+	}
+	if due && len(batch.Parts) == 0 && !batch.CaughtUp {
+		return true, errors.New("no EOF after the stop was reached")
+	}
+	return len(batch.Parts) > 0 || batch.CaughtUp, nil
+}
+
+// take pulls, or where the reader may share, reads as all who stand at its place do.
+func (r *reader) take(limit int) (hub.Batch, error) {
+	if at, shared := r.sub.At(); shared && r.shared {
+		var batch hub.Batch
+		if r.sub.Topic().Read(at, limit, &batch) {
+			r.sub.Skip(&batch)
+			return batch, nil
+		}
+	}
+	return r.sub.Pull(limit)
+}
+
+func (r *reader) judge(b *hub.Batch, limit int) error {
+	records, bytes := 0, 0
+	for i := range b.Parts {
+		p := &b.Parts[i]
+		before := r.position(p.Partition)
+		if err := r.judgePart(p); err != nil {
+			return fmt.Errorf("%s at %d: %w", describe(p), before, err)
+		}
+		r.trace("%s gets %s", r.name, describe(p))
+		if p.Kind == hub.Records {
+			records += p.Hi - p.Lo
+			bytes += len(p.Piece(p.Lo, p.Hi))
+		}
+	}
+	if b.CaughtUp {
+		r.trace("%s has caught up", r.name)
+	}
+	if b.Records != records || b.Bytes != bytes {
+		return fmt.Errorf("batch says %d records, %d bytes; its parts hold %d, %d", b.Records, b.Bytes, records, bytes)
+	}
+	if bytes > limit && records > 1 {
+		return fmt.Errorf("batch of %d records has %d bytes, more than %d", records, bytes, limit)
+	}
+	return nil
+}
+
+func (r *reader) position(partition int32) int64 {
+	if c := r.cursors[partition]; c != nil {
+		return c.pos
+	}
+	return -1
+}
+
+func (r *reader) judgePart(p *hub.Part) error {
+	if p.Kind == hub.Topology {
+		return r.judgeTopology(p)
+	}
+	c := r.cursors[p.Partition]
+	if c == nil {
+		return errors.New("a partition that is not read")
+	}
+	if c.fresh && p.From > c.pos && p.From <= *c.partition.now().oldest {
+		c.pos = p.From
+	}
+	if c.asked >= 0 && p.Kind != hub.Unavailable && p.Kind != hub.Available {
+		return r.judgeStartGap(c, p)
+	}
+	if p.From < c.pos {
+		return errors.New("begins before the position")
+	}
+	var err error
+	switch p.Kind {
+	case hub.Records:
+		err = r.judgeRecords(c, p)
+	case hub.Gap, hub.Recreated:
+		err = r.judgeGap(c, p)
+	case hub.Advance:
+		if p.Next < p.From {
+			return errors.New("goes backwards")
+		}
+		err = c.keep(func(v *life) error { return v.lost(c.pos, p.Next, r.wants) })
+		c.pos = max(c.pos, p.Next)
+	case hub.Unavailable, hub.Available:
+		if p.From != p.Next {
+			return errors.New("moves the position")
+		}
+		return nil
+	default:
+		return errors.New("unexpected kind")
+	}
+	c.fresh = false
+	c.told = c.pos
+	if err == nil && c.stop >= 0 && !c.reset && c.pos > c.stop {
+		return fmt.Errorf("goes beyond the stop %d", c.stop)
+	}
+	return err
+}
+
+func (r *reader) judgeRecords(c *cursor, p *hub.Part) error {
+	for i := p.Lo; i < p.Hi; i++ {
+		meta := p.Meta[i]
+		if meta.Offset < c.pos || meta.Offset < p.From || meta.Offset >= p.Next {
+			return fmt.Errorf("offset %d comes at %d", meta.Offset, c.pos)
+		}
+		err := c.keep(func(v *life) error {
+			if err := v.lost(c.pos, meta.Offset, r.wants); err != nil {
+				return err
+			}
+			if meta.Offset >= v.end() {
+				return fmt.Errorf("offset %d is not below the end %d", meta.Offset, v.end())
+			}
+			want := v.slots[meta.Offset]
+			switch {
+			case want.kind != plainCommitted:
+				return fmt.Errorf("offset %d has no record", meta.Offset)
+			case !bytes.Equal(p.Piece(i, i+1), want.piece):
+				return fmt.Errorf("offset %d has other bytes than the log", meta.Offset)
+			case !bytes.Equal(p.KeyOf(i), want.key):
+				return fmt.Errorf("offset %d has another key than in the log", meta.Offset)
+			case meta.Epoch != want.epoch:
+				return fmt.Errorf("offset %d has epoch %d, want %d", meta.Offset, meta.Epoch, want.epoch)
+			case !r.wants(want):
+				return fmt.Errorf("offset %d was not asked for", meta.Offset)
+			case r.tooLarge(want):
+				return fmt.Errorf("offset %d is too large", meta.Offset)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if limit := r.request.Stop.Records; limit > 0 && r.records >= limit {
+			return errors.New("more records than the stop allows")
+		}
+		if limit := r.request.Stop.Bytes; limit > 0 && r.bytes >= limit {
+			return errors.New("more bytes than the stop allows")
+		}
+		if c.stop >= 0 && !c.reset && meta.Offset >= c.stop {
+			return fmt.Errorf("offset %d is at or beyond the stop %d", meta.Offset, c.stop)
+		}
+		r.records++
+		r.bytes += int64(recordSize(p.Piece(i, i+1)))
+		c.pos, c.epoch = meta.Offset+1, meta.Epoch
+	}
+	err := c.keep(func(v *life) error { return v.lost(c.pos, p.Next, r.wants) })
+	c.pos = max(c.pos, p.Next)
+	return err
+}
+
+// judgeTopology takes the new partitions in.
+func (r *reader) judgeTopology(p *hub.Part) error {
+	t := r.log.topics[r.request.Topic]
+	if p.Count > t.count() || p.Count <= r.started.Count {
+		return fmt.Errorf("%d partitions; the topic has %d, the reader knew %d", p.Count, t.count(), r.started.Count)
+	}
+	was := r.started.Count
+	r.started.Count = p.Count
+	for i := was; i < p.Count; i++ {
+		if r.grows && (r.keys == nil || r.scope() == hub.KeyScopeAll || hashesTo(r.keys, i, p.Count)) {
+			r.open(i, 0, t.id)
+			r.cursors[i].fresh = true
+		}
+	}
+	if r.grows && r.keys != nil && r.scope() == hub.KeyScopeHashed {
+		for i := range was {
+			if r.cursors[i] == nil && hashesTo(r.keys, i, p.Count) {
+				r.open(i, 0, t.id)
+				r.cursors[i].fresh = true
+			}
+		}
+	}
+	return nil
+}
+
+// open begins to read a partition at pos, in the log of a topic id.
+func (r *reader) open(partition int32, pos int64, id string) {
+	p := r.log.topics[r.request.Topic].partitions[partition]
+	c := &cursor{partition: p, pos: pos, epoch: -1, asked: -1, stop: -1, told: pos}
+	for _, v := range p.lives {
+		if v.id == id {
+			c.lives = append(c.lives, v)
+		}
+	}
+	r.cursors[partition] = c
+}
+
+// topicID returns the id of the log that all positions are in; false if they are in several.
+func (r *reader) topicID() (id string, ok bool) {
+	for _, c := range r.cursors {
+		if id != "" && id != c.lives[0].id || c.asked >= 0 {
+			return "", false
+		}
+		id = c.lives[0].id
+	}
+	return id, id != ""
+}
+
+func (r *reader) scope() hub.KeyScope {
+	if r.request.KeyScope != hub.KeyScopeDefault {
+		return r.request.KeyScope
+	}
+	if r.request.Start.Kind == hub.Earliest || r.request.Start.Kind == hub.AtTime {
+		return hub.KeyScopeAll
+	}
+	return hub.KeyScopeHashed
+}
+
+// judgeEnd judges a final error.
+func (r *reader) judgeEnd(end error) error {
+	var outOfRange *hub.OffsetOutOfRangeError
+	switch {
+	case errors.Is(end, io.EOF):
+		if !r.stopReached() && !r.anyReset() {
+			return errors.New("EOF before the stop was reached")
+		}
+	case errors.Is(end, hub.ErrTopicDeleted):
+		if t := r.log.topics[r.request.Topic]; t.deletions == r.deletions {
+			return errors.New("the topic was not deleted")
+		}
+	case errors.Is(end, hub.ErrDraining):
+		if !r.drained {
+			return errors.New("the hub does not drain")
+		}
+	case errors.As(end, &outOfRange):
+		return r.judgeOutOfRange(outOfRange)
+	default:
+		return fmt.Errorf("unexpected end: %w", end)
+	}
+	return nil
+}
+
+func (r *reader) judgeOutOfRange(e *hub.OffsetOutOfRangeError) error {
+	if r.request.OnOutOfRange != hub.OutOfRangeFail {
+		return errors.New("the policy is not to fail")
+	}
+	c := r.cursors[e.Partition]
+	if c == nil {
+		return fmt.Errorf("%w: of a partition that is not read", e)
+	}
+	now := c.partition.now()
+	if e.Offset < *now.oldest || e.Offset > now.end() || !slices.Contains(c.reach(), now) {
+		return nil
+	}
+	return fmt.Errorf("%w: but the log holds [%d, %d)", e, *now.oldest, now.end())
+}
+
+func (r *reader) anyReset() bool {
+	for _, c := range r.cursors {
+		if c.reset || len(c.partition.lives) > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+func describe(p *hub.Part) string {
+	switch p.Kind {
+	case hub.Records:
+		var offsets []int64
+		for i := p.Lo; i < p.Hi; i++ {
+			offsets = append(offsets, p.Meta[i].Offset)
+		}
+		return fmt.Sprintf("records %v of partition %d [%d, %d)", offsets, p.Partition, p.From, p.Next)
+	case hub.Gap:
+		return fmt.Sprintf("gap of partition %d [%d, %d) reason %d", p.Partition, p.From, p.Next, p.Reason)
+	case hub.Topology:
+		return fmt.Sprintf("topology %d", p.Count)
+	}
+	return fmt.Sprintf("kind %d of partition %d [%d, %d)", p.Kind, p.Partition, p.From, p.Next)
+}
+
+// noLock is the lock of a log that only one goroutine uses at a time.
+type noLock struct{}
+
+func (noLock) Lock()   {}
+func (noLock) Unlock() {}

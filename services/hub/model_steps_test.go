@@ -1,0 +1,346 @@
+package hub_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/hub/hubtest"
+)
+
+// topics are those of every history. The first gets most of the steps.
+var topics = []string{"a", "b"}
+
+// do takes a step.
+func (w *world) do(s step) error {
+	random := s.random()
+	name := topics[0]
+	if random.IntN(6) == 0 {
+		name = topics[1]
+	}
+	t := w.log.topics[name]
+	if t.deleted && s.op < opSubscribe && s.op != opRecreate && s.op != opDeliver {
+		return nil
+	}
+	i := random.Int32N(t.count())
+	p := t.partitions[i]
+	v := p.now()
+	switch s.op {
+	case opAppend:
+		records := w.draw(random, i, t.count())
+		w.src.Append(name, i, records...)
+		p.append(plainCommitted, records...)
+		w.tracef("%s/%d: %d records appended, up to %d", name, i, len(records), v.high())
+	case opHoles:
+		n := 1 + random.IntN(4)
+		w.src.AppendHoles(name, i, n)
+		p.appendHoles(n)
+	case opOpen:
+		records := w.draw(random, i, t.count())
+		w.src.AppendOpen(name, i, records...)
+		p.append(plainOpen, records...)
+	case opCommit:
+		w.src.Commit(name, i)
+		p.settle(plainCommitted)
+	case opAbort:
+		w.src.Abort(name, i)
+		p.settle(plainHole)
+	case opCompact:
+		if v.end() > *v.oldest {
+			offset := *v.oldest + random.Int64N(v.end()-*v.oldest)
+			w.src.Compact(name, i, offset)
+			v.slots[offset].compacted = true
+		}
+	case opRetain:
+		oldest := min(v.end(), *v.oldest+1+random.Int64N(20))
+		w.src.Retain(name, i, oldest)
+		*v.oldest = max(*v.oldest, oldest)
+		w.tracef("%s/%d: retained from %d", name, i, oldest)
+	case opTruncate:
+		w.truncate(random, p)
+	case opRecreate:
+		w.createTopic(name, t.count()+random.Int32N(2))
+	case opDelete:
+		w.src.DeleteTopic(name)
+		t.deleted = true
+		t.deletions++
+	case opGrow:
+		if t.count() < 12 {
+			t.grow(t.count() + 1 + random.Int32N(2))
+			w.src.Grow(name, t.count())
+			w.tracef("%s: grown to %d partitions", name, t.count())
+		}
+	case opUnavailable:
+		p.unavailable = !p.unavailable
+		w.src.SetUnavailable(name, i, p.unavailable)
+		w.tracef("%s/%d: unavailable: %v", name, i, p.unavailable)
+	case opDeliver:
+		n := w.src.Deliver(name, i, random.IntN(8))
+		next, _ := w.src.FollowedTo(name, i)
+		w.tracef("%s/%d: %d entries delivered, up to %d", name, i, n, next)
+	case opDeliverAll:
+		w.deliverAll()
+	case opRewind:
+		w.src.Rewind(name, i, 1+random.Int64N(6))
+		w.src.Deliver(name, i, 3+random.IntN(6))
+	case opSubscribe:
+		w.subscribe(w.request(random, t), random)
+	case opResume:
+		if len(w.resume) > 0 {
+			at := random.IntN(len(w.resume))
+			r := w.resume[at]
+			w.resume = slices.Delete(w.resume, at, at+1)
+			r.request.Start = hub.Start{Kind: hub.AtPositions, Positions: r.positions}
+			r.request.TopicID = r.id
+			w.subscribe(r.request, random)
+		}
+	case opPull:
+		if seat := w.any(random); seat != nil {
+			return w.pull(seat, 1+random.IntN(6), limits[random.IntN(len(limits))])
+		}
+	case opPullWoken:
+		return w.pullWoken(limits[random.IntN(len(limits))])
+	case opHeartbeat:
+		if seat := w.any(random); seat != nil {
+			if err := seat.judgeMoved(); err != nil {
+				return fmt.Errorf("%s: %w", seat.name, err)
+			}
+		}
+	case opClose:
+		if seat := w.any(random); seat != nil {
+			return w.close(seat)
+		}
+	case opSleep:
+		time.Sleep([]time.Duration{time.Millisecond, 20 * time.Millisecond, 200 * time.Millisecond, time.Second, 6 * time.Second, time.Minute}[random.IntN(6)])
+	case opDelays:
+		d := func() time.Duration {
+			return []time.Duration{0, 0, time.Millisecond, 30 * time.Millisecond, 400 * time.Millisecond}[random.IntN(5)]
+		}
+		w.src.SetDelays(hubtest.Delays{BeforeResolve: d(), AfterResolve: d(), BeforeRead: d(), AfterRead: d()})
+	case opShape:
+		w.src.SetShape(hubtest.Shape{
+			EntryRecords: random.IntN(4), Holes: hubtest.Holes(random.IntN(3)), HideEnd: random.IntN(3) == 0, ChunkRecords: random.IntN(5),
+		})
+	case opQuiesce:
+		w.deliverAll()
+		return w.quiesce()
+	case ops:
+	}
+	return nil
+}
+
+// limits are sizes of pulls.
+var limits = []int{1, 150, 600, 4000, 256 << 10}
+
+// draw makes records for a partition: most with a key that hashes there, some with a key that does not, some without.
+func (w *world) draw(random *rand.Rand, partition, count int32) []hubtest.Record {
+	var records []hubtest.Record
+	for range 1 + random.IntN(5) {
+		w.serial++
+		value := bytes.Repeat([]byte{'x'}, random.IntN(40))
+		if random.IntN(12) == 0 {
+			value = bytes.Repeat([]byte{'y'}, random.IntN(900))
+		}
+		r := hubtest.Record{Value: fmt.Appendf(value, "%d", w.serial)}
+		switch random.IntN(12) {
+		case 0:
+		case 1:
+			r.Key = []byte{}
+		case 2:
+			r.Key = keyName(random.IntN(keyNames))
+		default:
+			for r.Key == nil {
+				if k := keyName(random.IntN(keyNames)); random.IntN(4) == 0 || int32(murmur2(k)&0x7fffffff)%count == partition {
+					r.Key = k
+				}
+			}
+		}
+		if random.IntN(12) == 0 {
+			r.Value = nil
+		}
+		records = append(records, r)
+	}
+	return records
+}
+
+const keyNames = 16
+
+func keyName(i int) []byte { return fmt.Appendf(nil, "key-%d", i) }
+
+// truncate loses the end of a followed partition and has it told at once: nobody can tell a truncation that happened while nobody looked.
+func (w *world) truncate(random *rand.Rand, p *plainPartition) {
+	v := p.now()
+	if _, followed := w.src.FollowedTo(p.topic, p.number); !followed || v.high() <= *v.oldest || p.unavailable {
+		return
+	}
+	high := *v.oldest + random.Int64N(v.high()-*v.oldest)
+	w.src.Truncate(p.topic, p.number, high)
+	p.truncate(high)
+	w.src.Deliver(p.topic, p.number, 0)
+	w.tracef("%s/%d: truncated to %d", p.topic, p.number, high)
+}
+
+func (w *world) deliverAll() {
+	for _, name := range topics {
+		for i := range w.log.topics[name].count() {
+			w.src.Deliver(name, i, -1)
+		}
+	}
+}
+
+// request draws a request.
+func (w *world) request(random *rand.Rand, t *plainTopic) hub.Request {
+	r := hub.Request{Topic: t.name, KeyScope: hub.KeyScope(random.IntN(3)), OnOutOfRange: hub.OutOfRange(max(0, random.IntN(5)-2))}
+	if random.IntN(5) < 2 {
+		for i := range t.count() {
+			if random.IntN(2) == 0 || i == t.count()-1 && r.Partitions == nil {
+				r.Partitions = append(r.Partitions, i)
+			}
+		}
+	}
+	if random.IntN(2) == 0 {
+		for range 1 + random.IntN(3) {
+			r.Keys = append(r.Keys, keyName(random.IntN(keyNames)))
+		}
+	}
+	if random.IntN(5) == 0 {
+		r.MaxRecordBytes = 60 + random.IntN(100)
+	}
+	switch random.IntN(20) {
+	case 0:
+		r.TopicID = "of long ago"
+	case 1, 2, 3:
+		r.TopicID = t.id
+	}
+	switch random.IntN(8) {
+	case 0, 1, 2:
+	case 3, 4:
+		r.Start.Kind = hub.Earliest
+	default:
+		r.Start.Kind = hub.AtPositions
+		r.Start.Missing = hub.Missing(random.IntN(3))
+		r.Start.Positions = w.positions(random, t, r.Partitions, 4)
+	}
+	switch random.IntN(16) {
+	case 0:
+		r.Stop.AtEnd = true
+	case 1:
+		r.Stop.Positions = w.positions(random, t, r.Partitions, 2)
+	case 2:
+		r.Stop.Records = 1 + random.Int64N(20)
+	case 3:
+		r.Stop.Bytes = 1 + random.Int64N(1000)
+	}
+	return r
+}
+
+// positions draws a position in some of the partitions: most in the log, some beside it.
+func (w *world) positions(random *rand.Rand, t *plainTopic, among []int32, share int) []hub.Position {
+	var positions []hub.Position
+	for _, p := range t.partitions {
+		if among != nil && !slices.Contains(among, p.number) || random.IntN(share) == 0 {
+			continue
+		}
+		v := p.now()
+		low, high := *v.oldest, v.end()
+		if random.IntN(4) == 0 {
+			low, high = max(0, low-3), high+3
+		}
+		positions = append(positions, hub.Position{Partition: p.number, Offset: low + random.Int64N(high-low+1), Epoch: -1})
+	}
+	return positions
+}
+
+// subscribe begins a subscription; settle seats it.
+func (w *world) subscribe(request hub.Request, random *rand.Rand) {
+	if len(w.readers)+len(w.pending) >= w.setup.Subscriptions {
+		return
+	}
+	w.serial++
+	t := w.log.topics[request.Topic]
+	s := &seat{waker: newFlags(), token: uint64(w.serial), woken: true}
+	if len(w.readers) > 0 && random.IntN(2) == 0 {
+		s.waker = w.readers[random.IntN(len(w.readers))].waker
+	}
+	s.reader = &reader{
+		name: fmt.Sprintf("reader %d", w.serial), request: request, log: w.log, lock: noLock{}, shared: random.IntN(2) == 0,
+		cursors: map[int32]*cursor{}, grows: request.Partitions == nil, trace: w.tracef, deletions: t.deletions,
+	}
+	if request.Keys != nil {
+		s.keys = map[string]struct{}{}
+		for _, k := range request.Keys {
+			s.keys[string(k)] = struct{}{}
+		}
+	}
+	a := &attempt{seat: s, done: make(chan struct{}), deadline: time.Now().Add(3 * time.Second)}
+	a.before = t.snapshot(func(i int32) (int64, bool) { return w.src.FollowedTo(t.name, i) })
+	ctx, cancel := context.WithDeadline(context.Background(), a.deadline)
+	a.cancelled = cancel
+	w.tracef("%s asks for %+v", s.name, request)
+	w.pending = append(w.pending, a)
+	go func() {
+		defer close(a.done)
+		a.sub, a.err = w.hub.Subscribe(ctx, request, s.waker, s.token)
+	}()
+}
+
+func (w *world) any(random *rand.Rand) *seat {
+	if len(w.readers) == 0 {
+		return nil
+	}
+	return w.readers[random.IntN(len(w.readers))]
+}
+
+// pull pulls at most n times. Who was not given an empty batch need not be woken again.
+func (w *world) pull(s *seat, n, limit int) error {
+	for range n {
+		anything, err := s.pull(limit)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		s.woken = anything
+		if !anything {
+			break
+		}
+	}
+	return nil
+}
+
+func (w *world) pullWoken(limit int) error {
+	for _, s := range w.readers {
+		if !s.woken {
+			continue
+		}
+		if err := w.pull(s, 100_000, limit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) close(s *seat) error {
+	w.readers = slices.DeleteFunc(w.readers, func(other *seat) bool { return s == other })
+	if s.ended == nil {
+		if err := s.judgePositions(); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		if s.request.Stop.AtEnd || len(s.request.Stop.Positions) > 0 {
+			s.request.Stop = hub.Stop{}
+		}
+		if id, ok := s.topicID(); ok {
+			w.resume = append(w.resume, resume{request: s.request, positions: s.sub.Positions(nil), id: id})
+		}
+	}
+	s.sub.Close()
+	s.sub.Close()
+	if b, err := s.sub.Pull(1000); len(b.Parts) > 0 || err == nil || s.ended == nil && !errors.Is(err, hub.ErrClosed) {
+		return fmt.Errorf("%s: pull after close returns %d parts, %w", s.name, len(b.Parts), err)
+	}
+	w.tracef("%s is closed", s.name)
+	return nil
+}

@@ -1,0 +1,59 @@
+package hub_test
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var (
+	seedsFlag = flag.Int("hub.seeds", 2000, "number of random histories of the model test")
+	seedFlag  = flag.Uint64("hub.seed", 0, "the one history to play, with its trace (0: all)")
+)
+
+// TestModel plays random histories on a hub and compares all that its subscriptions deliver with the plain log: records and gaps together
+// are exactly the log from the start position on, in order, each once, byte for byte; positions, caught_up, stops and errors are where they
+// must be; wakers alone suffice; nothing is left behind. A history that fails is shrunk and told with its seed.
+func TestModel(t *testing.T) {
+	if *seedFlag != 0 {
+		err, lines := play(t, newHistory(*seedFlag), true)
+		t.Logf("seed %d: %v\n%s", *seedFlag, err, strings.Join(lines, "\n"))
+		if err != nil {
+			t.Fail()
+		}
+		return
+	}
+	const workers = 2
+	var next atomic.Uint64
+	for i := range workers {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			for !t.Failed() {
+				seed := next.Add(1)
+				if seed > uint64(*seedsFlag) {
+					return
+				}
+				if err, _ := play(t, newHistory(seed), false); err != nil {
+					next.Store(uint64(*seedsFlag))
+					report(t, seed, err)
+				}
+			}
+		})
+	}
+}
+
+// report shrinks a failing history and tells it.
+func report(t *testing.T, seed uint64, first error) {
+	t.Helper()
+	fails := func(h history) bool {
+		err, _ := play(t, h, false)
+		return err != nil
+	}
+	small := shrink(newHistory(seed), fails, time.Now().Add(30*time.Second))
+	err, lines := play(t, small, true)
+	t.Errorf("seed %d (go test -run TestModel -hub.seed %d): %v\nshrunk to %d steps on %+v: %v\n%s",
+		seed, seed, first, len(small.steps), small.setup, err, strings.Join(lines, "\n"))
+}
