@@ -10,9 +10,10 @@ import (
 )
 
 // ErrorOf translates an error of the hub or its source into the answer to a request: code, reason, text. An error without an entry here is a
-// fault of ours: its text is withheld, and the caller logs it. The answer is final for subscribe and consume.
+// fault of ours: its text is withheld, and the caller logs it. The answer is final for subscribe and consume; for a publish it says refused:
+// err means that nothing was sent.
 func ErrorOf(re, id string, err error) *Error {
-	e := &Error{Re: re, ID: id, Final: re == "subscribe" || re == "consume", Message: err.Error()}
+	e := &Error{Re: re, ID: id, Final: re == "subscribe" || re == "consume", Message: err.Error(), Outcome: outcomeOf(re)}
 	var (
 		invalid   *hub.InvalidError
 		partition *hub.UnknownPartitionError
@@ -75,7 +76,7 @@ func IDInUse(re, id string) *Error {
 func Denied(re, id string, err error) *Error {
 	return &Error{
 		Re: re, ID: id, Final: re == "subscribe" || re == "consume",
-		Code: "permission_denied", Reason: "PERMISSION_DENIED", Message: err.Error(), Outcome: outcomeOf(re),
+		Code: "permission_denied", Reason: "FORBIDDEN", Message: err.Error(), Outcome: outcomeOf(re),
 	}
 }
 
