@@ -1,0 +1,215 @@
+// Command tailrace is the service: it reads Kafka and serves Connect, gRPC and gRPC-Web streams. This package only wires; see -help.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"tailrace.dev/tailrace/services/embedded"
+	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/kafka"
+	"tailrace.dev/tailrace/services/ops"
+	"tailrace.dev/tailrace/services/stream"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// Once the first signal has begun the drain, a second one has its default effect.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the whole program until ctx ends, and returns its exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	cfg, err := parseConfig(args, stdout)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		_, _ = fmt.Fprintf(stderr, "tailrace: %v\n", err)
+		return exitUsage
+	}
+	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
+	logger.InfoContext(ctx, "configuration", slog.Any("set", &cfg))
+	if err := serve(ctx, &cfg, logger); err != nil {
+		logger.ErrorContext(ctx, "ended", slog.Any("error", err))
+		return exitFailed
+	}
+	logger.InfoContext(ctx, "ended")
+	return exitOK
+}
+
+// serve runs all parts until ctx ends or one of them fails, then stops them in order: readiness, listener and streams, hub, Kafka, the
+// embedded broker.
+func serve(ctx context.Context, cfg *Config, logger *slog.Logger) (err error) {
+	listeners, err := listen(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	broker, err := startBroker(cfg, logger)
+	if err != nil {
+		return errors.Join(err, listeners.Close())
+	}
+	if broker != nil {
+		cfg.Kafka.Bootstrap = broker.Addr()
+		defer broker.Close()
+	}
+	p, err := assemble(cfg, logger)
+	if err != nil {
+		return errors.Join(err, listeners.Close())
+	}
+	logger.InfoContext(ctx, "listening", slog.String("rpc", listeners.rpc.Addr().String()),
+		slog.String("ops", listeners.ops.Addr().String()), slog.String("kafka", cfg.Kafka.Bootstrap))
+	return p.run(ctx, listeners)
+}
+
+// listeners are bound before anything else starts, so that a taken port is the first thing to be told.
+type listeners struct{ rpc, ops net.Listener }
+
+func listen(ctx context.Context, cfg *Config) (listeners, error) {
+	var lc net.ListenConfig
+	rpc, err := lc.Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
+		return listeners{}, fmt.Errorf("-listen: %w", err)
+	}
+	ops, err := lc.Listen(ctx, "tcp", cfg.OpsListen)
+	if err != nil {
+		return listeners{}, errors.Join(fmt.Errorf("-ops-listen: %w", err), rpc.Close())
+	}
+	return listeners{rpc, ops}, nil
+}
+
+func (l listeners) Close() error { return errors.Join(l.rpc.Close(), l.ops.Close()) }
+
+// startBroker starts the embedded broker, if that is what is wanted.
+func startBroker(cfg *Config, logger *slog.Logger) (*embedded.Broker, error) {
+	if !cfg.Embedded() {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	broker, err := embedded.Start(embedded.Config{DataDir: cfg.DataDir, Logger: logger})
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Demo && !broker.HasTopic(demoTopic) {
+		if err := broker.CreateTopic(demoTopic, demoPartitions, nil); err != nil {
+			broker.Close()
+			return nil, err
+		}
+	}
+	return broker, nil
+}
+
+// parts of the process.
+type parts struct {
+	cfg    *Config
+	logger *slog.Logger
+	kafka  *kafka.Client
+	hub    *hub.Hub
+	stream *stream.Server
+	ops    *ops.Server
+}
+
+func assemble(cfg *Config, logger *slog.Logger) (*parts, error) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	client, err := kafka.New(cfg.Kafka, logger, registry)
+	if err != nil {
+		return nil, err
+	}
+	h := hub.New(client, hub.Config{
+		MemoryBudget:   int64(cfg.MemoryBudget),
+		HistoryReaders: cfg.Kafka.HistoryReaders,
+		Logger:         logger,
+		Registerer:     registry,
+	})
+	return &parts{
+		cfg: cfg, logger: logger, kafka: client, hub: h,
+		stream: stream.New(stream.Config{Hub: h, Publisher: client, Topics: client, Logger: logger, Registerer: registry}),
+		ops: ops.New(ops.Config{
+			Gatherer: registry,
+			Logger:   logger,
+			Detail:   func() map[string]string { return map[string]string{"kafka": health(client.Health())} },
+		}),
+	}, nil
+}
+
+func health(h kafka.Health) string {
+	switch {
+	case h.Up:
+		return "up"
+	case h.Reached:
+		return "lost: " + h.Error
+	default:
+		return "not reached yet: " + h.Error
+	}
+}
+
+// run runs all parts. Each outlives those that use it: when one has ended, it ends the next.
+func (p *parts) run(ctx context.Context, l listeners) error {
+	g, serving := errgroup.WithContext(ctx) // ends with the signal, or when a part fails
+	rest := context.WithoutCancel(ctx)
+	accepting, endAccepting := context.WithCancel(rest)
+	hubLife, endHub := context.WithCancel(rest)
+	kafkaLife, endKafka := context.WithCancel(rest)
+	opsLife, endOps := context.WithCancel(rest)
+
+	g.Go(func() error {
+		defer endAccepting()
+		select {
+		case <-p.kafka.Reached():
+			p.ops.Reached()
+			p.logger.InfoContext(ctx, "ready")
+			<-serving.Done()
+		case <-serving.Done():
+		}
+		p.ops.Drain()
+		p.logger.InfoContext(ctx, "draining", slog.Duration("timeout", p.cfg.DrainTimeout))
+		return nil
+	})
+	g.Go(func() error {
+		defer endHub()
+		return wrap("serve RPCs", p.stream.Run(accepting, l.rpc, p.cfg.DrainTimeout))
+	})
+	g.Go(func() error {
+		defer endKafka()
+		return wrap("hub", p.hub.Run(hubLife))
+	})
+	g.Go(func() error {
+		defer endOps()
+		return wrap("kafka", p.kafka.Run(kafkaLife))
+	})
+	g.Go(func() error { return wrap("serve ops", p.ops.Run(opsLife, l.ops)) })
+	if p.cfg.Demo {
+		g.Go(func() error {
+			runDemo(serving, p.kafka, p.logger)
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func wrap(what string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}

@@ -1,0 +1,303 @@
+package stream_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+	"tailrace.dev/tailrace/gen/tailrace/v1/tailracev1connect"
+	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/hub/hubtest"
+	"tailrace.dev/tailrace/services/stream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long anything may take before a test gives up: far more than it needs.
+const patience = 30 * time.Second
+
+// fakeKafka fills stream.Publisher and stream.Topics.
+type fakeKafka struct {
+	publish func(ctx context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error)
+	list    func() ([]*tailracev1.TopicSummary, error)
+	get     func(topic string) (*tailracev1.Topic, error)
+}
+
+func (f *fakeKafka) Publish(ctx context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error) {
+	return f.publish(ctx, topic, records)
+}
+
+func (f *fakeKafka) ListTopics(context.Context) ([]*tailracev1.TopicSummary, error) { return f.list() }
+
+func (f *fakeKafka) GetTopic(_ context.Context, topic string) (*tailracev1.Topic, error) {
+	return f.get(topic)
+}
+
+// logBook is a log that tests read.
+type logBook struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logBook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// lines returns the lines that have all the words.
+func (l *logBook) lines(words ...string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+line:
+	for line := range strings.Lines(l.text.String()) {
+		for _, w := range words {
+			if !strings.Contains(line, w) {
+				continue line
+			}
+		}
+		found = append(found, line)
+	}
+	return found
+}
+
+// service is a running stream.Server over a hub over a topic store in memory, on loopback.
+type service struct {
+	t        testing.TB
+	source   *hubtest.Source
+	hub      *hub.Hub
+	kafka    *fakeKafka
+	log      *logBook
+	registry *prometheus.Registry
+	url      string
+	addr     string
+	stop     context.CancelFunc // begins the drain
+	done     chan error         // Run's result
+	ended    sync.WaitGroup
+}
+
+type option func(*stream.Config)
+
+// start starts a service with the topic "orders" of three partitions.
+func start(t testing.TB, grace time.Duration, options ...option) *service {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startOn(t, ln, grace, options...)
+}
+
+func startOn(t testing.TB, ln net.Listener, grace time.Duration, options ...option) *service {
+	t.Helper()
+	s := &service{
+		t: t, source: hubtest.New(), kafka: &fakeKafka{}, log: &logBook{}, registry: prometheus.NewRegistry(),
+		addr: ln.Addr().String(), url: "http://" + ln.Addr().String(), done: make(chan error, 1),
+	}
+	s.source.CreateTopic("orders", 3)
+	logger := slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	s.hub = hub.New(s.source, hub.Config{Logger: logger, Linger: time.Millisecond})
+	cfg := stream.Config{Hub: s.hub, Publisher: s.kafka, Topics: s.kafka, Logger: logger, Registerer: s.registry}
+	for _, o := range options {
+		o(&cfg)
+	}
+	server := stream.New(cfg)
+	serving, stop := context.WithCancel(t.Context())
+	s.stop = stop
+	hubLife, endHub := context.WithCancel(context.WithoutCancel(t.Context()))
+	s.ended.Go(func() {
+		if err := s.hub.Run(hubLife); err != nil {
+			t.Errorf("hub: %v", err)
+		}
+	})
+	s.ended.Go(func() { s.done <- server.Run(serving, ln, grace) })
+	t.Cleanup(func() {
+		stop()
+		endHub()
+		s.ended.Wait()
+		if v := s.source.Violations(); len(v) > 0 {
+			t.Errorf("the hub broke its contract with the source: %v", v)
+		}
+	})
+	return s
+}
+
+// h2c and http1 return clients of their own connections.
+func h2c(t testing.TB, config *http.HTTP2Config) *http.Client {
+	t.Helper()
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols, HTTP2: config}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func http1(t testing.TB) *http.Client {
+	t.Helper()
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func (s *service) client(options ...connect.ClientOption) tailracev1connect.StreamServiceClient {
+	s.t.Helper()
+	return tailracev1connect.NewStreamServiceClient(h2c(s.t, nil), s.url, options...)
+}
+
+// subscription is an open Subscribe whose messages are read one by one.
+type subscription struct {
+	t      testing.TB
+	stream *connect.ServerStreamForClient[tailracev1.SubscribeResponse]
+	cancel context.CancelFunc
+}
+
+func subscribe(t testing.TB, client tailracev1connect.StreamServiceClient, m *tailracev1.SubscribeRequest) *subscription {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	timer := time.AfterFunc(patience, cancel)
+	opened, err := client.Subscribe(ctx, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &subscription{t: t, stream: opened, cancel: cancel}
+	t.Cleanup(func() {
+		timer.Stop()
+		cancel()
+		_ = opened.Close()
+	})
+	return s
+}
+
+// next returns the next message; at the end of the stream it fails the test.
+func (s *subscription) next() *tailracev1.SubscribeResponse {
+	s.t.Helper()
+	if !s.stream.Receive() {
+		s.t.Fatalf("the stream ended: %v", s.stream.Err())
+	}
+	return s.stream.Msg()
+}
+
+// started returns the first message.
+func (s *subscription) started() *tailracev1.Started {
+	s.t.Helper()
+	m := s.next()
+	if m.GetStarted() == nil {
+		s.t.Fatalf("got %v, want started first", m)
+	}
+	return m.GetStarted()
+}
+
+// records reads n records of all partitions and returns them by partition. Other messages are skipped.
+func (s *subscription) records(n int) map[int32][]*tailracev1.Record {
+	s.t.Helper()
+	got := map[int32][]*tailracev1.Record{}
+	for n > 0 {
+		for _, b := range s.next().GetRecords().GetBatches() {
+			got[b.GetPartition()] = append(got[b.GetPartition()], b.GetRecords()...)
+			n -= len(b.GetRecords())
+		}
+	}
+	if n < 0 {
+		s.t.Fatalf("%d records too many", -n)
+	}
+	return got
+}
+
+// until reads messages until one is wanted, and returns it.
+func (s *subscription) until(wanted func(*tailracev1.SubscribeResponse) bool) *tailracev1.SubscribeResponse {
+	s.t.Helper()
+	for {
+		if m := s.next(); wanted(m) {
+			return m
+		}
+	}
+}
+
+// end reads to the end of the stream and returns its error.
+func (s *subscription) end() error {
+	s.t.Helper()
+	for s.stream.Receive() { //nolint:revive // what comes does not matter
+	}
+	return s.stream.Err()
+}
+
+// eventually polls until ok.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+		pause()
+	}
+}
+
+// pause gives way between two looks.
+func pause() { <-time.After(2 * time.Millisecond) }
+
+// metric sums a counter or gauge over the samples whose labels include all of the given values.
+func (s *service) metric(name string, values ...string) (sum float64) {
+	s.t.Helper()
+	families, err := s.registry.Gather()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+	sample:
+		for _, m := range f.GetMetric() {
+			for _, v := range values {
+				if !hasLabel(m.GetLabel(), v) {
+					continue sample
+				}
+			}
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return sum
+}
+
+func hasLabel[L interface{ GetValue() string }](labels []L, value string) bool {
+	for _, l := range labels {
+		if l.GetValue() == value {
+			return true
+		}
+	}
+	return false
+}
+
+// released waits until no subscription of "orders" is left.
+func (s *service) released() {
+	s.t.Helper()
+	eventually(s.t, "all subscriptions released", func() bool { return s.hub.Subscribers("orders") == 0 })
+}
+
+func earliest(m *tailracev1.SubscribeRequest) *tailracev1.SubscribeRequest {
+	m.Start = &tailracev1.Start{At: &tailracev1.Start_Earliest{Earliest: &tailracev1.Earliest{}}}
+	return m
+}
+
+func orders() *tailracev1.SubscribeRequest { return &tailracev1.SubscribeRequest{Topic: "orders"} }
+
+func codeOf(err error) connect.Code {
+	coded := new(connect.Error)
+	if errors.As(err, &coded) {
+		return coded.Code()
+	}
+	return 0
+}
