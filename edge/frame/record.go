@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"tailrace.dev/tailrace/edge/wire"
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 )
 
@@ -42,88 +43,43 @@ type record struct {
 	timeType          int32
 }
 
-// wireField is one field of a message: a number for varints, bytes for lengths. Other wire types are skipped as unknown fields are.
-type wireField struct {
-	num  protowire.Number
-	typ  protowire.Type
-	n    uint64
-	data []byte
-}
-
-// next reads the field at the beginning of b and returns its length, negative if b is malformed.
-func (f *wireField) next(b []byte) int {
-	if len(b) >= 2 && b[0] >= 1<<3 && b[0] < 0x80 && b[1] < 0x80 { // one byte each: nearly always
-		f.num, f.typ = protowire.Number(b[0]>>3), protowire.Type(b[0]&7)
-		switch f.typ {
-		case protowire.VarintType:
-			f.n = uint64(b[1])
-			return 2
-		case protowire.BytesType:
-			end := 2 + int(b[1])
-			if end > len(b) {
-				return -1
-			}
-			f.data = b[2:end:end]
-			return end
-		}
-	}
-	num, typ, tagLen := protowire.ConsumeTag(b)
-	if tagLen < 0 {
-		return -1
-	}
-	f.num, f.typ = num, typ
-	var n int
-	switch typ {
-	case protowire.VarintType:
-		f.n, n = protowire.ConsumeVarint(b[tagLen:])
-	case protowire.BytesType:
-		f.data, n = protowire.ConsumeBytes(b[tagLen:])
-	default:
-		n = protowire.ConsumeFieldValue(num, typ, b[tagLen:])
-	}
-	if n < 0 {
-		return -1
-	}
-	return tagLen + n
-}
-
 // read finds the parts of an encoded record. On a malformed one it returns false, with what came before the fault.
 func (r *record) read(b []byte) bool {
 	*r = record{epoch: -1}
-	var f wireField
+	var f wire.Field
 	for len(b) > 0 {
-		n := f.next(b)
+		n := f.Next(b)
 		if n < 0 {
 			return false
 		}
 		switch {
-		case f.typ == protowire.BytesType:
-			switch f.num {
+		case f.Type == protowire.BytesType:
+			switch f.Num {
 			case recordTopic:
-				r.topic = f.data
+				r.topic = f.Data
 			case recordTime:
-				if !r.readTime(f.data) {
+				if !r.readTime(f.Data) {
 					return false
 				}
 			case recordKey:
-				r.key = f.data
+				r.key = f.Data
 			case recordValue:
-				r.value = f.data
+				r.value = f.Data
 			case recordHeaders:
 				if r.headers == nil {
 					r.headers = b
 				}
 			}
-		case f.typ == protowire.VarintType:
-			switch f.num {
+		case f.Type == protowire.VarintType:
+			switch f.Num {
 			case recordPartition:
-				r.partition = int32(f.n)
+				r.partition = int32(f.N)
 			case recordOffset:
-				r.offset = int64(f.n)
+				r.offset = int64(f.N)
 			case recordTimeType:
-				r.timeType = int32(f.n)
+				r.timeType = int32(f.N)
 			case recordEpoch:
-				r.epoch = int32(f.n)
+				r.epoch = int32(f.N)
 			}
 		}
 		b = b[n:]
@@ -133,18 +89,18 @@ func (r *record) read(b []byte) bool {
 
 func (r *record) readTime(b []byte) bool {
 	r.timed = true
-	var f wireField
+	var f wire.Field
 	for len(b) > 0 {
-		n := f.next(b)
+		n := f.Next(b)
 		if n < 0 {
 			return false
 		}
-		if f.typ == protowire.VarintType {
-			switch f.num {
+		if f.Type == protowire.VarintType {
+			switch f.Num {
 			case timestampSeconds:
-				r.seconds = int64(f.n)
+				r.seconds = int64(f.N)
 			case timestampNanos:
-				r.nanos = int32(f.n)
+				r.nanos = int32(f.N)
 			}
 		}
 		b = b[n:]
@@ -207,21 +163,21 @@ func appendPayload(dst, value []byte, as As) []byte {
 
 // appendHeaders appends [name, value] of every header among the fields b: value is a string, null, or {"base64":…} where it is not UTF-8.
 func appendHeaders(dst, b []byte) []byte {
-	var f wireField
+	var f wire.Field
 	for first := true; len(b) > 0; {
-		n := f.next(b)
+		n := f.Next(b)
 		if n < 0 {
 			return dst
 		}
 		b = b[n:]
-		if f.num != recordHeaders || f.typ != protowire.BytesType {
+		if f.Num != recordHeaders || f.Type != protowire.BytesType {
 			continue
 		}
 		if !first {
 			dst = append(dst, ',')
 		}
 		first = false
-		name, value := readHeader(f.data)
+		name, value := readHeader(f.Data)
 		dst = append(appendText(append(dst, '['), name), ',')
 		switch {
 		case value == nil:
@@ -238,18 +194,18 @@ func appendHeaders(dst, b []byte) []byte {
 
 // readHeader returns the parts of an encoded header; a nil value is an absent one.
 func readHeader(b []byte) (name, value []byte) {
-	var f wireField
+	var f wire.Field
 	for len(b) > 0 {
-		n := f.next(b)
+		n := f.Next(b)
 		if n < 0 {
 			return name, value
 		}
-		if f.typ == protowire.BytesType {
-			switch f.num {
+		if f.Type == protowire.BytesType {
+			switch f.Num {
 			case headerName:
-				name = f.data
+				name = f.Data
 			case headerValue:
-				value = f.data
+				value = f.Data
 			}
 		}
 		b = b[n:]
