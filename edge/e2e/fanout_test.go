@@ -87,7 +87,7 @@ func TestStalledReaderCatchesUpFromTheLog(t *testing.T) {
 	j := newJudge(t, kafka)
 	const partitions = 2
 	topic := j.topic(partitions)
-	p := startPair(t, pairOptions{kafka: kafka, edge: []string{"-memory-budget", "8MiB"}, service: []string{"-memory-budget", "8MiB"}})
+	p := startPair(t, pairOptions{kafka: kafka, edge: []string{"-memory-budget", "16MiB"}, service: []string{"-memory-budget", "16MiB"}})
 	others := newCrowd(t.Context(), t, p, topic, 5, map[string]any{"start": "latest"})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -101,7 +101,7 @@ func TestStalledReaderCatchesUpFromTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	const recordBytes = 20_000
-	records := size(40, 400) << 20 / recordBytes
+	records := size(60, 600) << 20 / recordBytes
 	pad := strings.Repeat("y", recordBytes)
 	for n := 0; n < records; n += 100 {
 		batch := make([]*kgo.Record, 100)
@@ -124,6 +124,6 @@ func TestStalledReaderCatchesUpFromTheLog(t *testing.T) {
 	if err := stalled.verify(log); err != nil {
 		t.Error(err)
 	}
-	proof(t, "a reader stalled for %d MiB with 8 MiB of memory in each process: others undisturbed, edge RSS %d MiB; it caught up exactly (%d records)",
+	proof(t, "a reader stalled for %d MiB with 16 MiB of memory in each process: others undisturbed, edge RSS %d MiB; it caught up exactly (%d records)",
 		records*recordBytes>>20, edgeRSS>>20, log.count())
 }
