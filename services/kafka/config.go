@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -215,7 +216,7 @@ func (c Config) producer(logs chan confluent.LogEvent) confluent.ConfigMap {
 		"enable.idempotence":           true,
 		"acks":                         "all",
 		"partitioner":                  "murmur2_random",
-		"linger.ms":                    float64(c.Linger) / float64(time.Millisecond),
+		"linger.ms":                    strconv.FormatFloat(float64(c.Linger)/float64(time.Millisecond), 'f', 3, 64),
 		"message.timeout.ms":           int(c.PublishTimeout / time.Millisecond),
 		"message.max.bytes":            maxMessageBytes,
 		"queue.buffering.max.messages": 4 * int(c.PublishBytes/recordOverhead),
