@@ -49,6 +49,20 @@ type cursor struct {
 	told      int64 // position as last told by a part, by Started or by Moved
 }
 
+func newReader(name string, request hub.Request, log *plainLog) *reader {
+	r := &reader{
+		name: name, request: request, log: log, lock: noLock{}, cursors: map[int32]*cursor{}, grows: request.Partitions == nil,
+		deletions: log.topics[request.Topic].deletions, trace: func(string, ...any) {},
+	}
+	if request.Keys != nil {
+		r.keys = map[string]struct{}{}
+		for _, k := range request.Keys {
+			r.keys[string(k)] = struct{}{}
+		}
+	}
+	return r
+}
+
 // reach adds the lives that a reader may be in without having been told: those that share all that is below its position.
 func (c *cursor) reach() []*life {
 	reached := slices.Clone(c.lives)

@@ -267,16 +267,8 @@ func (w *world) subscribe(request hub.Request, random *rand.Rand) {
 	if len(w.readers) > 0 && random.IntN(2) == 0 {
 		s.waker = w.readers[random.IntN(len(w.readers))].waker
 	}
-	s.reader = &reader{
-		name: fmt.Sprintf("reader %d", w.serial), request: request, log: w.log, lock: noLock{}, shared: random.IntN(2) == 0,
-		cursors: map[int32]*cursor{}, grows: request.Partitions == nil, trace: w.tracef, deletions: t.deletions,
-	}
-	if request.Keys != nil {
-		s.keys = map[string]struct{}{}
-		for _, k := range request.Keys {
-			s.keys[string(k)] = struct{}{}
-		}
-	}
+	s.reader = newReader(fmt.Sprintf("reader %d", w.serial), request, w.log)
+	s.trace, s.shared = w.tracef, random.IntN(2) == 0
 	a := &attempt{seat: s, done: make(chan struct{}), deadline: time.Now().Add(3 * time.Second)}
 	a.before = t.snapshot(func(i int32) (int64, bool) { return w.src.FollowedTo(t.name, i) })
 	ctx, cancel := context.WithDeadline(context.Background(), a.deadline)

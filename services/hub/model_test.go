@@ -10,8 +10,10 @@ import (
 )
 
 var (
-	seedsFlag = flag.Int("hub.seeds", 2000, "number of random histories of the model test")
-	seedFlag  = flag.Uint64("hub.seed", 0, "the one history to play, with its trace (0: all)")
+	seedsFlag  = flag.Int("hub.seeds", 2000, "number of random histories of the model test")
+	racesFlag  = flag.Int("hub.races", 3, "number and length of the races of the model test")
+	shrinkFlag = flag.Duration("hub.shrink", 30*time.Second, "how long to look for a smaller history that fails")
+	seedFlag   = flag.Uint64("hub.seed", 0, "the one history to play, with its trace (0: all)")
 )
 
 // TestModel plays random histories on a hub and compares all that its subscriptions deliver with the plain log: records and gaps together
@@ -52,7 +54,7 @@ func report(t *testing.T, seed uint64, first error) {
 		err, _ := play(t, h, false)
 		return err != nil
 	}
-	small := shrink(newHistory(seed), fails, time.Now().Add(30*time.Second))
+	small := shrink(newHistory(seed), fails, time.Now().Add(*shrinkFlag))
 	err, lines := play(t, small, true)
 	t.Errorf("seed %d (go test -run TestModel -hub.seed %d): %v\nshrunk to %d steps on %+v: %v\n%s",
 		seed, seed, first, len(small.steps), small.setup, err, strings.Join(lines, "\n"))

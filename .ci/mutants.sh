@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Shows that the model test of the hub can fail: each patch in services/hub/testdata/mutants breaks the hub in one place, and the test must
+# notice. The tree is not touched; patched files reach the compiler by -overlay. Fails if the unpatched hub fails, a patch does not apply
+# or build, or a mutant survives. A run that its own deadline (go test -timeout) ends is caught; one that has to be killed is not.
+#
+# usage: mutants.sh [name…]   only the patches whose names contain one of these
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+package=services/hub
+seeds=${MUTANT_SEEDS:-400}
+deadline=${MUTANT_DEADLINE:-60s}
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+run() { # overlay log
+	timeout --kill-after=5 150 "$tmp/test" -test.run '^(TestModel|TestRacingReaders)$' -test.timeout "$deadline" \
+		-hub.seeds "$seeds" -hub.races 1 -hub.shrink 0 >"$1" 2>&1
+}
+
+build() { # overlay log
+	go test -c -overlay "$1" -o "$tmp/test" "./$package" >"$2" 2>&1
+}
+
+wanted() {
+	[[ $# -eq 1 ]] && return 0
+	local name=$1 part
+	shift
+	for part; do [[ $name == *"$part"* ]] && return 0; done
+	return 1
+}
+
+echo '{}' >"$tmp/none.json"
+started=$SECONDS
+if ! build "$tmp/none.json" "$tmp/log" || ! run "$tmp/log"; then
+	tail -n 40 "$tmp/log"
+	echo "the hub fails without any mutant"
+	exit 1
+fi
+printf '%-36s %-12s %5ss\n' "(unpatched)" passes $((SECONDS - started))
+
+caught=0 bad=0
+for patch in "$package"/testdata/mutants/*.patch; do
+	name=$(basename "$patch" .patch)
+	wanted "$name" "$@" || continue
+	work=$tmp/$name
+	mkdir -p "$work/$package"
+	cp "$package"/*.go "$work/$package/"
+	started=$SECONDS detail=""
+	if ! (cd "$work" && git apply --unidiff-zero -) <"$patch" >"$tmp/log" 2>&1; then
+		verdict="NO APPLY" detail=$(head -n 1 "$tmp/log")
+	else
+		{
+			echo '{"Replace":{'
+			comma=""
+			for file in "$work/$package"/*.go; do
+				cmp -s "$file" "$package/${file##*/}" && continue
+				printf '%s"%s":"%s"\n' "$comma" "$PWD/$package/${file##*/}" "$file"
+				comma=,
+			done
+			echo '}}'
+		} >"$work/overlay.json"
+		if ! build "$work/overlay.json" "$tmp/log"; then
+			verdict="NO BUILD" detail=$(grep -m 1 '\.go:' "$tmp/log" || true)
+		else
+			code=0
+			run "$tmp/log" || code=$?
+			case $code in
+			0) verdict=SURVIVES ;;
+			124 | 137) verdict=HANGS ;;
+			*) verdict=caught detail=$(grep -m 1 -oE 'seed [0-9]+.*|panic: .*' "$tmp/log" | sed 's/ (go test[^)]*)//' | cut -c1-150 || true) ;;
+			esac
+		fi
+	fi
+	if [[ $verdict == caught ]]; then caught=$((caught + 1)); else bad=$((bad + 1)); fi
+	printf '%-36s %-12s %5ss  %s\n' "$name" "$verdict" $((SECONDS - started)) "$detail"
+	rm -rf "$work"
+done
+echo "$((caught + bad)) mutants, $caught caught, $bad not"
+[[ $bad -eq 0 && $caught -gt 0 ]]
