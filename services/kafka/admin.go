@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -138,6 +139,9 @@ func (a *admin) describe(ctx context.Context, names []string) ([]topicInfo, erro
 	return out, err
 }
 
+// topicID makes of librdkafka's base64 the URL-safe one in which Kafka's own tools print ids.
+var topicID = strings.NewReplacer("+", "-", "/", "_")
+
 func newTopicInfo(d confluent.TopicDescription) topicInfo {
 	i := topicInfo{name: d.Name, at: time.Now()}
 	switch d.Error.Code() {
@@ -149,7 +153,7 @@ func newTopicInfo(d confluent.TopicDescription) topicInfo {
 		i.err = d.Error
 		return i
 	}
-	i.id, i.count = d.TopicID.String(), int32(len(d.Partitions))
+	i.id, i.count = topicID.Replace(d.TopicID.String()), int32(len(d.Partitions))
 	i.leaders = make([]int32, len(d.Partitions))
 	for n := range i.leaders {
 		i.leaders[n] = -1
