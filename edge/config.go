@@ -1,0 +1,107 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+)
+
+// Publisher appends records for sockets. It is called concurrently for different sockets, and for one socket never before its last call
+// has returned.
+type Publisher interface {
+	// Publish appends records to a topic in their order and returns one result for each, in the same order. It blocks until all have one or
+	// ctx ends. With an error nothing was sent, so that no record is in the log; what may have been sent is told by results.
+	Publish(ctx context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error)
+}
+
+// Config of a Server. Start from DefaultConfig.
+type Config struct {
+	AllowedHosts   []string // Host headers served besides localhost and loopback addresses; names without a port
+	AllowedOrigins []string // Origins served besides the request's own host, such as "https://app.example.org"
+
+	Workers       int // workers, each with a shard of the sessions and a poller; 0: GOMAXPROCS
+	Tasks         int // subscribes, and as many publishes, that are under way at once; more wait
+	MaxSessions   int // open sockets; more are refused with 503
+	MaxHandshakes int // connections whose request head is being read; more wait in the listen queue
+	MaxRequests   int // connections that are not sockets; more are refused with 503
+
+	MaxSubscriptions int   // open subscriptions of one session
+	MaxMessageBytes  int64 // one message from a client, fragments together
+
+	HandshakeTimeout  time.Duration // from accept to the end of the request head
+	SubscribeTimeout  time.Duration // for the answer to a subscribe, while the service is away
+	PublishTimeout    time.Duration // for the answer to a publish
+	HeartbeatInterval time.Duration // of pings and heartbeats
+	LifeGrace         time.Duration // beyond two intervals: when a silent peer is given up
+	StallTimeout      time.Duration // when a peer is given up that neither takes what waits for it nor says anything
+	CloseTimeout      time.Duration // from our close frame to the end of the connection
+	DrainSpread       time.Duration // Drain closes the sessions over at least this time
+	DrainRate         int           // sessions per second that Drain closes at most
+
+	// UpstreamAvailable says whether the service can be reached; heartbeats tell where it cannot. It must not block. nil: always.
+	UpstreamAvailable func() bool
+}
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config {
+	return Config{
+		Tasks:             256,
+		MaxSessions:       18000,
+		MaxHandshakes:     1024,
+		MaxRequests:       256,
+		MaxSubscriptions:  1000,
+		MaxMessageBytes:   2 << 20,
+		HandshakeTimeout:  10 * time.Second,
+		SubscribeTimeout:  5 * time.Second,
+		PublishTimeout:    30 * time.Second,
+		HeartbeatInterval: 15 * time.Second,
+		LifeGrace:         5 * time.Second,
+		StallTimeout:      2 * time.Minute,
+		CloseTimeout:      5 * time.Second,
+		DrainSpread:       5 * time.Second,
+		DrainRate:         500,
+	}
+}
+
+// Validate says what is wrong with c, all at once.
+func (c *Config) Validate() error {
+	var errs []error
+	positive := func(name string, n int64) {
+		if n <= 0 {
+			errs = append(errs, fmt.Errorf("%s must be positive, not %d", name, n))
+		}
+	}
+	positive("tasks", int64(c.Tasks))
+	positive("max sessions", int64(c.MaxSessions))
+	positive("max handshakes", int64(c.MaxHandshakes))
+	positive("max requests", int64(c.MaxRequests))
+	positive("max subscriptions", int64(c.MaxSubscriptions))
+	positive("max message bytes", c.MaxMessageBytes)
+	positive("drain rate", int64(c.DrainRate))
+	positive("handshake timeout", int64(c.HandshakeTimeout))
+	positive("subscribe timeout", int64(c.SubscribeTimeout))
+	positive("publish timeout", int64(c.PublishTimeout))
+	positive("heartbeat interval", int64(c.HeartbeatInterval))
+	positive("close timeout", int64(c.CloseTimeout))
+	if c.Workers < 0 {
+		errs = append(errs, fmt.Errorf("workers must not be negative, not %d", c.Workers))
+	}
+	if c.LifeGrace < 0 || c.DrainSpread < 0 {
+		errs = append(errs, errors.New("life grace and drain spread must not be negative"))
+	}
+	if c.HeartbeatInterval > 5*time.Minute {
+		errs = append(errs, fmt.Errorf("heartbeat interval must be at most 5m, not %v", c.HeartbeatInterval))
+	}
+	if life := 2*c.HeartbeatInterval + c.LifeGrace; c.StallTimeout < life {
+		errs = append(errs, fmt.Errorf("stall timeout must be at least two heartbeat intervals and the grace, %v, not %v", life, c.StallTimeout))
+	}
+	for _, o := range c.AllowedOrigins {
+		if _, err := parseOrigin(o); err != nil {
+			errs = append(errs, fmt.Errorf("allowed origin %q: %w", o, err))
+		}
+	}
+	return errors.Join(errs...)
+}

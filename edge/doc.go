@@ -1,0 +1,23 @@
+// Package edge serves records to WebSockets: it takes connections, speaks the protocol of edge/README.md (frame has its JSON), and brings
+// each session what its subscriptions of the hub have. Of the way to the service it knows a hub and a Publisher, nothing more.
+//
+// It keeps no goroutine for a socket. Sessions are dealt to workers; a session belongs to one worker for its whole life, and only that
+// worker writes to its socket, so that no two frames can interleave.
+//
+//	Goroutine                      Started and awaited by   Owns                                            Ends when
+//	accept                         caller of Serve          the listener                                    ctx ends, Drain
+//	handshake, one a connection    Serve                    a connection until it is handed over            head read and answered; HandshakeTimeout
+//	worker (Config.Workers)        Serve                    its sessions: every write, every end;           Serve ends
+//	                                                        their subscriptions, queues of publishes
+//	poller, one a worker           Serve                    reads, parsers, epoll                           its worker has ended
+//	task (at most 2×Config.Tasks)  Serve                    one call of Subscribe or Publish at a time      the call ends; its context does
+//	request                        net/http, Serve          a connection that is no socket                  as in net/http
+//
+// Fields of a session are grouped by owner. What passes between the goroutines goes through a worker's inbox, or is atomic.
+//
+// A descriptor's number is used again as soon as it is closed, by any connection; so no number is kept. Reads and writes go through
+// syscall.RawConn, which holds the descriptor during the call and refuses after Close, and epoll's user data is a place in a table with
+// a generation.
+//
+// Locks: inbox.mu, poller.mu, tasks.mu, Server.mu. None is taken while another is held, and nothing blocks while one is held.
+package edge

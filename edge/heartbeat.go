@@ -1,0 +1,148 @@
+package edge
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gobwas/ws"
+
+	"tailrace.dev/tailrace/edge/frame"
+)
+
+// life is what is known of a session's liveness; times are of Server.now.
+type life struct {
+	sent     int64 // when the socket last took bytes
+	beat     int64 // when a heartbeat was last considered
+	pinged   int64 // when a ping was last sent
+	progress int64 // when the peer last took bytes that had waited
+	unsent   int   // bytes that the kernel held unsent, when last looked at
+}
+
+// limits of a silent session.
+type limits struct {
+	interval, grace, stall time.Duration
+}
+
+// observe takes note of how much the kernel holds unsent and says whether anything is stuck: less than before is progress.
+func (l *life) observe(now int64, blocked bool, unsent int) (stuck bool) {
+	if unsent < l.unsent {
+		l.progress = now
+	}
+	l.unsent = unsent
+	return blocked || unsent > 0
+}
+
+// judge says whether a session is to be ended. Life is any byte received, or bytes taken that had waited. Where data waits, only a peer
+// that neither takes it nor says anything for the stall timeout is given up: slow but moving is never closed.
+func (l *life) judge(now, received int64, stuck bool, lim limits) *reason {
+	quiet := time.Duration(now - max(received, l.progress))
+	switch {
+	case stuck && quiet > lim.stall:
+		return &endStalled
+	case !stuck && quiet > 2*lim.interval+lim.grace:
+		return &endNoLife
+	}
+	return nil
+}
+
+// tickPeriod is how often liveness is looked at.
+func (c *Config) tickPeriod() time.Duration {
+	return max(min(time.Second, c.HeartbeatInterval/10, c.CloseTimeout/5), 5*time.Millisecond)
+}
+
+// tick looks at every session: pings, heartbeats, liveness, and connections whose closing takes too long.
+func (w *worker) tick(now int64) {
+	w.tickAt = now + int64(w.srv.cfg.tickPeriod())
+	up := w.srv.cfg.UpstreamAvailable == nil || w.srv.cfg.UpstreamAvailable()
+	changed := up != w.upstream
+	w.upstream = up
+	blocked, held := 0, 0
+	for i := len(w.sessions) - 1; i >= 0; i-- { // an end moves a session that was looked at into its place
+		s := w.sessions[i]
+		if s.blocked.Load() {
+			blocked++
+		}
+		held += len(s.pend) + len(s.ctl)
+		if s.state == open {
+			s.beatNow = s.beatNow || changed
+			w.look(s, now)
+		} else if now >= s.closeBy {
+			w.drop(s)
+		}
+	}
+	w.flushDirty()
+	w.count.blocked += blocked - w.blocked
+	w.count.held += held - w.held
+	w.blocked, w.held = blocked, held
+}
+
+func (w *worker) look(s *session, now int64) {
+	interval := int64(w.srv.cfg.HeartbeatInterval)
+	received := s.received.Load()
+	if now-received >= interval {
+		stuck := s.life.observe(now, s.blocked.Load(), w.unsent(s))
+		lim := limits{w.srv.cfg.HeartbeatInterval, w.srv.cfg.LifeGrace, w.srv.cfg.StallTimeout}
+		if r := s.life.judge(now, received, stuck, lim); r != nil {
+			w.end(s, r, (time.Duration(now - max(received, s.life.progress))).String())
+			return
+		}
+		if now-max(received, s.life.pinged) >= interval {
+			s.life.pinged = now
+			s.ctl = appendFrame(s.ctl, ws.OpPing, nil)
+			w.touch(s)
+		}
+	}
+	if (s.beatNow || now-s.life.beat >= interval) && !s.blocked.Load() {
+		w.heartbeat(s, now)
+	}
+}
+
+// heartbeat tells what moved or is wrong. Without either it is due only when nothing else was sent for an interval.
+func (w *worker) heartbeat(s *session, now int64) {
+	due := s.beatNow || !w.upstream || now-s.life.sent >= int64(w.srv.cfg.HeartbeatInterval)
+	s.beatNow, s.life.beat = false, now
+	b := &w.beat
+	b.Time, b.UpstreamUnavailable = time.Now(), !w.upstream
+	b.Subscriptions = b.Subscriptions[:0]
+	for _, sb := range s.subs {
+		if sb.sub == nil {
+			continue
+		}
+		n := len(b.Subscriptions)
+		if n < cap(b.Subscriptions) {
+			b.Subscriptions = b.Subscriptions[:n+1] // its slices are used again
+		} else {
+			b.Subscriptions = append(b.Subscriptions, frame.SubscriptionHeartbeat{})
+		}
+		t := &b.Subscriptions[n]
+		t.ID, t.Lag = sb.id, -1
+		t.Positions = sb.sub.Moved(t.Positions[:0])
+		t.Unavailable = sb.sub.Unavailable(t.Unavailable[:0])
+		lag := sb.sub.Lag()
+		if len(t.Positions) > 0 || len(t.Unavailable) > 0 || lag > 0 {
+			t.Lag = lag
+			due = due || len(t.Positions) > 0 || len(t.Unavailable) > 0
+		}
+	}
+	if due {
+		w.msg = frame.AppendHeartbeat(w.msg[:0], b)
+		w.say(s)
+	}
+}
+
+// unsent is the number of bytes that the kernel has not sent yet, as far as it tells.
+func (w *worker) unsent(s *session) (n int) {
+	_ = s.raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQNSD) })
+	return max(n, 0)
+}
+
+// pong answers a ping. A client that doesn't take its answers gets that to its newest ping.
+func (w *worker) pong(s *session, payload string) {
+	if len(s.ctl) < maxPongs {
+		s.ctl = appendFrame(s.ctl, ws.OpPong, []byte(payload))
+	} else {
+		s.pong, s.hasPong = []byte(payload), true
+	}
+	w.touch(s)
+}

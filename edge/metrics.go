@@ -1,0 +1,65 @@
+package edge
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics of a Server.
+type metrics struct {
+	sessions      prometheus.Gauge
+	ended         *prometheus.CounterVec
+	refused       *prometheus.CounterVec
+	subscriptions prometheus.Gauge
+	records       prometheus.Counter
+	bytes         prometheus.Counter
+	writes        prometheus.Counter
+	passes        prometheus.Counter
+	messages      prometheus.Counter
+	stalled       prometheus.Gauge
+	held          prometheus.Gauge
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		sessions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tailrace_edge_sessions", Help: "Open sockets."}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tailrace_edge_sessions_ended_total", Help: "Ended sockets, by why and by whom.",
+		}, []string{"reason", "initiator"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tailrace_edge_upgrades_refused_total", Help: "Upgrades refused, by HTTP status.",
+		}, []string{"status"}),
+		subscriptions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tailrace_edge_subscriptions", Help: "Open subscriptions of sockets."}),
+		records:       prometheus.NewCounter(prometheus.CounterOpts{Name: "tailrace_edge_records_sent_total", Help: "Records given to sockets."}),
+		bytes:         prometheus.NewCounter(prometheus.CounterOpts{Name: "tailrace_edge_sent_bytes_total", Help: "Bytes taken by sockets."}),
+		writes:        prometheus.NewCounter(prometheus.CounterOpts{Name: "tailrace_edge_writes_total", Help: "Writes to sockets."}),
+		passes:        prometheus.NewCounter(prometheus.CounterOpts{Name: "tailrace_edge_passes_total", Help: "Passes of workers over what is new."}),
+		messages:      prometheus.NewCounter(prometheus.CounterOpts{Name: "tailrace_edge_messages_received_total", Help: "Messages, pings and ends from sockets."}),
+		stalled:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "tailrace_edge_blocked_sessions", Help: "Sockets that take nothing at the moment."}),
+		held:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "tailrace_edge_held_bytes", Help: "Bytes held for sockets that take nothing at the moment."}),
+	}
+	for _, why := range reasons() {
+		m.ended.WithLabelValues(why.Name, why.Initiator)
+	}
+	if r != nil {
+		r.MustRegister(m.sessions, m.ended, m.refused, m.subscriptions, m.records, m.bytes, m.writes, m.passes, m.messages, m.stalled, m.held)
+	}
+	return m
+}
+
+// counts are what a worker has counted since it last published them: a shared counter for each write would cost more than the counting.
+type counts struct {
+	subscriptions, records, bytes, writes, passes, messages, blocked, held int
+}
+
+func (c *counts) publish(m *metrics) {
+	if *c == (counts{}) {
+		return
+	}
+	m.subscriptions.Add(float64(c.subscriptions))
+	m.records.Add(float64(c.records))
+	m.bytes.Add(float64(c.bytes))
+	m.writes.Add(float64(c.writes))
+	m.passes.Add(float64(c.passes))
+	m.messages.Add(float64(c.messages))
+	m.stalled.Add(float64(c.blocked))
+	m.held.Add(float64(c.held))
+	*c = counts{}
+}

@@ -1,0 +1,68 @@
+package edge
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// hostAllowed says whether a Host header is one that this edge serves: localhost, a loopback address, or one of the allowed names. A page
+// whose name was rebound to our address keeps its own Host, and is refused by it.
+func hostAllowed(host string, allowed []string) bool {
+	name := hostname(host)
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
+		return true
+	}
+	if ip, err := netip.ParseAddr(name); err == nil && ip.Unmap().IsLoopback() {
+		return true
+	}
+	return slices.ContainsFunc(allowed, func(a string) bool { return name != "" && name == hostname(a) })
+}
+
+// originAllowed says whether a request may come from the page that its Origin header names: of the same host, or an allowed one. Without
+// the header it does not come from a browser's page (RFC 6455, section 10.2).
+func originAllowed(r *http.Request, allowed []string) bool {
+	lines := r.Header["Origin"]
+	if len(lines) == 0 {
+		return true
+	}
+	origin, err := parseOrigin(lines[0])
+	if err != nil || len(lines) > 1 {
+		return false
+	}
+	if strings.EqualFold(origin.Host, r.Host) {
+		return true
+	}
+	return slices.ContainsFunc(allowed, func(a string) bool {
+		u, err := parseOrigin(a)
+		return err == nil && u.Scheme == origin.Scheme && u.Host == origin.Host
+	})
+}
+
+// parseOrigin reads scheme://host[:port], in lower case and without the scheme's own port.
+func parseOrigin(s string) (*url.URL, error) {
+	u, err := url.Parse(strings.ToLower(s))
+	if err != nil {
+		return nil, err
+	}
+	if u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return nil, errors.New("want scheme://host[:port]")
+	}
+	if port := u.Port(); u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {
+		u.Host = strings.TrimSuffix(u.Host, ":"+port)
+	}
+	return u, nil
+}
+
+// hostname is the name in host[:port], in lower case, without brackets and the root's dot.
+func hostname(host string) string {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}

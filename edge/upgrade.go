@@ -1,0 +1,290 @@
+package edge
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gobwas/ws"
+	"golang.org/x/sys/unix"
+
+	"tailrace.dev/tailrace/edge/frame"
+)
+
+// protocolJSON is the subprotocol of this build. tailrace.v1.proto is part of the contract, but not built yet: offered alone it is refused,
+// since a client of it could read nothing of what this edge sends.
+const protocolJSON = "tailrace.v1.json"
+
+const (
+	maxHead    = 16 << 10 // bytes of a request head
+	acceptWait = time.Second
+)
+
+// accept accepts until ctx ends or the server drains. Each connection gets a goroutine for its request head and handshake; the socket
+// itself needs none.
+func (s *Server) accept(ctx context.Context, ln *net.TCPListener) error {
+	stop := make(chan struct{})
+	defer close(stop)
+	s.upgrades.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-s.stopping:
+		case <-stop:
+		}
+		_ = ln.Close() // Accept returns
+	})
+	wait := time.Duration(0)
+	for {
+		select {
+		case s.handshakes <- struct{}{}: // at the limit, connections wait in the kernel's queue
+		case <-ctx.Done():
+			return nil
+		case <-s.stopping:
+			return nil
+		}
+		conn, err := ln.AcceptTCP()
+		if err == nil {
+			wait = 0
+			s.upgrades.Go(func() {
+				defer func() { <-s.handshakes }()
+				s.welcome(ctx, conn)
+			})
+			continue
+		}
+		<-s.handshakes
+		if ctx.Err() != nil || s.draining.Load() {
+			return nil
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return fmt.Errorf("accept: %w", err)
+		}
+		// Out of descriptors, or a connection that broke in the queue: both pass.
+		wait = min(max(2*wait, 5*time.Millisecond), acceptWait)
+		s.log.Warn("accept", "error", err, "retry", wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		case <-s.stopping:
+		}
+	}
+}
+
+// welcome reads a request head and either upgrades the connection or hands it to the HTTP server with what was read.
+func (s *Server) welcome(ctx context.Context, conn *net.TCPConn) {
+	abort := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer abort()
+	if err := conn.SetDeadline(time.Now().Add(s.cfg.HandshakeTimeout)); err != nil {
+		_ = conn.Close()
+		return
+	}
+	head, end, err := readHead(conn)
+	if err != nil {
+		_ = conn.Close() // it said nothing that could be answered
+		return
+	}
+	var r *http.Request
+	if end > 0 {
+		r, err = http.ReadRequest(bufio.NewReader(bytes.NewReader(head[:end])))
+	}
+	if end == 0 || err != nil || !isSocket(r) {
+		s.requests.take(conn, head) // what can't be understood is answered there too
+		return
+	}
+	if no := s.refusal(r); no != nil {
+		_ = no.write(conn)
+		closeKindly(conn)
+		return
+	}
+	s.settle(s.upgrade(&hijacked{conn: conn}, r, append([]byte(nil), head[end:]...)))
+}
+
+// readHead reads up to the empty line, and perhaps a bit more. end is behind that line; 0 if the head is larger than maxHead.
+func readHead(conn net.Conn) (head []byte, end int, err error) {
+	head = make([]byte, 0, 2048)
+	for {
+		if len(head) == cap(head) {
+			if len(head) >= maxHead {
+				return head, 0, nil
+			}
+			head = slices.Grow(head, len(head))
+		}
+		n, err := conn.Read(head[len(head):min(cap(head), maxHead)])
+		from := max(0, len(head)-3)
+		head = head[:len(head)+n]
+		if i := bytes.Index(head[from:], []byte("\r\n\r\n")); i >= 0 {
+			return head, from + i + 4, nil
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+// isSocket says whether a request is for a socket: /ws, or /ws/ and a topic.
+func isSocket(r *http.Request) bool {
+	return r.URL.Path == "/ws" || len(r.URL.Path) > len("/ws/") && strings.HasPrefix(r.URL.Path, "/ws/")
+}
+
+// refused is an answer other than the upgrade.
+type refused struct {
+	status int
+	text   string
+	header http.Header
+}
+
+func (f *refused) write(w io.Writer) error {
+	h := f.header.Clone()
+	if h == nil {
+		h = make(http.Header)
+	}
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	return (&http.Response{
+		StatusCode: f.status, ProtoMajor: 1, ProtoMinor: 1, Header: h, Close: true,
+		Body: io.NopCloser(strings.NewReader(f.text + "\n")), ContentLength: int64(len(f.text) + 1),
+	}).Write(w)
+}
+
+// refusal says what is wrong with an upgrade, nil if nothing is: then the session is counted in. It is decided before the upgrade, so that
+// the status is what a client sees.
+func (s *Server) refusal(r *http.Request) *refused {
+	no := s.judge(r)
+	if no != nil {
+		s.metrics.refused.WithLabelValues(strconv.Itoa(no.status)).Inc()
+	}
+	return no
+}
+
+func (s *Server) judge(r *http.Request) *refused {
+	bad := func(text string) *refused { return &refused{status: http.StatusBadRequest, text: text} }
+	switch {
+	case r.Method != http.MethodGet:
+		return &refused{http.StatusMethodNotAllowed, "a socket is opened with GET", http.Header{"Allow": {http.MethodGet}}}
+	case !hostAllowed(r.Host, s.cfg.AllowedHosts):
+		return &refused{status: http.StatusMisdirectedRequest, text: "this host is not served here"}
+	case !hasToken(r.Header["Upgrade"], "websocket") || !hasToken(r.Header["Connection"], "upgrade"):
+		return bad("not a WebSocket upgrade")
+	case r.Header.Get("Sec-Websocket-Version") != "13":
+		return &refused{http.StatusUpgradeRequired, "WebSocket version 13 is spoken here", http.Header{
+			"Sec-Websocket-Version": {"13"}, "Upgrade": {"websocket"}, "Connection": {"Upgrade"},
+		}}
+	case !goodKey(r.Header["Sec-Websocket-Key"]):
+		return bad("Sec-WebSocket-Key is not 16 bytes in base64")
+	case !originAllowed(r, s.cfg.AllowedOrigins):
+		return &refused{status: http.StatusForbidden, text: "this origin is not allowed"}
+	case len(r.Header["Sec-Websocket-Protocol"]) > 0 && !hasToken(r.Header["Sec-Websocket-Protocol"], protocolJSON):
+		return bad("none of the subprotocols is known; known is " + protocolJSON)
+	case r.ContentLength > 0 || len(r.TransferEncoding) > 0:
+		return bad("an upgrade has no body")
+	case !s.enter():
+		return &refused{http.StatusServiceUnavailable, "no room for another socket here", http.Header{"Retry-After": {"5"}}}
+	}
+	return nil
+}
+
+// hasToken says whether a list header has a token.
+func hasToken(lines []string, token string) bool {
+	for _, line := range lines {
+		for t := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(t), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func goodKey(keys []string) bool {
+	if len(keys) != 1 {
+		return false
+	}
+	b, err := base64.StdEncoding.DecodeString(keys[0])
+	return err == nil && len(b) == 16
+}
+
+// hijacked lets the upgrader have a connection that no HTTP server has.
+type hijacked struct {
+	http.ResponseWriter
+	conn *net.TCPConn
+}
+
+func (h *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return h.conn, bufio.NewReadWriter(bufio.NewReaderSize(h.conn, 16), bufio.NewWriterSize(h.conn, 512)), nil
+}
+
+// upgrade does the handshake and hands the session to a worker; false if it could not, and the connection is closed. early is what came
+// behind the head.
+func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request, early []byte) (handed bool) {
+	up := ws.HTTPUpgrader{Timeout: s.cfg.HandshakeTimeout, Protocol: func(p string) bool { return p == protocolJSON }}
+	conn, buffered, _, err := up.Upgrade(r, rw)
+	if err != nil {
+		if conn != nil {
+			_ = conn.Close()
+		}
+		return false
+	}
+	tcp, rest, err := unwrap(conn, buffered.Reader)
+	if err == nil {
+		err = tcp.SetDeadline(time.Time{})
+	}
+	if err == nil {
+		err = s.hand(tcp, r, append(early, rest...))
+	}
+	if err != nil {
+		s.log.Warn("upgrade", "error", err)
+		_ = conn.Close()
+		return false
+	}
+	return true
+}
+
+func (s *Server) hand(tcp *net.TCPConn, r *http.Request, early []byte) error {
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	// Without this a peer that doesn't read makes the kernel hold megabytes of records that we could read again.
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent)
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return err
+	}
+	x := &session{conn: tcp, raw: raw, name: newName(), started: s.now(), rest: early}
+	x.received.Store(x.started)
+	if topic, ok := strings.CutPrefix(r.URL.Path, "/ws/"); ok {
+		x.url, x.urlError = frame.ParseURL(topic, r.URL.Query())
+	}
+	w := s.workers[int(s.next.Add(1))%len(s.workers)]
+	s.metrics.sessions.Inc()
+	s.log.Info("session", "session", x.name, "peer", tcp.RemoteAddr().String(), "path", r.URL.Path)
+	w.inbox.post(x, opened{})
+	return nil
+}
+
+func newName() string {
+	var b [9]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
+}
+
+// closeKindly closes a connection that was answered, after its input was drained: closing it unread would reset it, and the answer with it.
+func closeKindly(conn *net.TCPConn) {
+	if conn.CloseWrite() == nil {
+		_ = conn.SetReadDeadline(time.Now().Add(acceptWait))
+		_, _ = io.CopyN(io.Discard, conn, 2*maxHead)
+	}
+	_ = conn.Close()
+}
