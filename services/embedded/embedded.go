@@ -16,7 +16,7 @@ const Partitions = 4
 
 // Config of a Broker. The zero value is a broker in memory on a free port.
 type Config struct {
-	// Port on 127.0.0.1; 0 takes a free one. With DataDir it must be fixed: clients come back to the same address.
+	// Port on 127.0.0.1; 0 takes a free one. Clients that are to survive a restart of the broker need a fixed one.
 	Port int
 	// DataDir keeps topics across restarts; empty: memory, and all is gone when the broker ends. Idempotent producers do not survive the
 	// restart of a broker in memory, so that one must not outlive it.

@@ -49,6 +49,7 @@ type Config struct {
 // DefaultConfig returns the defaults, without Bootstrap.
 func DefaultConfig() Config {
 	return Config{
+		Properties:     map[string]string{},
 		Isolation:      ReadCommitted,
 		Consumers:      1,
 		HistoryReaders: 4,
