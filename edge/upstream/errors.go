@@ -1,0 +1,119 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+
+	"tailrace.dev/tailrace/services/hub"
+)
+
+// domain is that of the service's google.rpc.ErrorInfo.
+const domain = "tailrace.dev"
+
+// Reasons of the service, as in services/stream.
+const (
+	reasonInvalidArgument  = "INVALID_ARGUMENT"
+	reasonForbidden        = "FORBIDDEN"
+	reasonUnknownTopic     = "UNKNOWN_TOPIC"
+	reasonUnknownPartition = "UNKNOWN_PARTITION"
+	reasonTopicDeleted     = "TOPIC_DELETED"
+	reasonOffsetOutOfRange = "OFFSET_OUT_OF_RANGE"
+	reasonLimit            = "LIMIT"
+	reasonUnavailable      = "KAFKA_UNAVAILABLE"
+	reasonDraining         = "DRAINING"
+	reasonUnimplemented    = "UNIMPLEMENTED"
+	reasonLost             = "CONNECTION_LOST" // no answer of the service at all
+)
+
+var (
+	errNotServing = errors.New("not serving")
+	errSilent     = errors.New("stream is silent")
+	errEnded      = errors.New("stream ended by itself")
+	errRecreated  = errors.New("topic was created again")
+	// errMalformed: what came is not what tailrace.v1 promises.
+	errMalformed = errors.New("malformed message")
+)
+
+// answer is what a service said of a call that failed.
+type answer struct {
+	reason   string // reasonLost, or empty, if it said nothing of its own
+	code     connect.Code
+	text     string
+	retry    time.Duration // 0: no hint
+	metadata map[string]string
+	field    *hub.InvalidError
+}
+
+// answerOf reads the error of a call. Without an ErrorInfo of the service's own, whatever its code, it says nothing about the service: codes are
+// also made up by the client's library and by proxies.
+func answerOf(err error) answer {
+	a := answer{code: connect.CodeOf(err), text: err.Error()}
+	coded, ok := errors.AsType[*connect.Error](err)
+	if !ok || !connect.IsWireError(err) {
+		a.reason = reasonLost
+		return a
+	}
+	a.text = coded.Message()
+	for _, detail := range coded.Details() {
+		value, err := detail.Value()
+		if err != nil {
+			continue
+		}
+		switch d := value.(type) {
+		case *errdetails.ErrorInfo:
+			if d.GetDomain() == domain {
+				a.reason, a.metadata = d.GetReason(), d.GetMetadata()
+			}
+		case *errdetails.RetryInfo:
+			a.retry = d.GetRetryDelay().AsDuration()
+		case *errdetails.BadRequest:
+			if vs := d.GetFieldViolations(); len(vs) > 0 {
+				a.field = &hub.InvalidError{Field: vs[0].GetField(), Problem: vs[0].GetDescription()}
+			}
+		}
+	}
+	return a
+}
+
+// hubError is the one table from what a service says to the errors of the hub. What is not in it is worth another try, later.
+func (a *answer) hubError(topic string) error {
+	number := func(name string) int64 {
+		n, err := strconv.ParseInt(a.metadata[name], 10, 64)
+		if err != nil {
+			return -1
+		}
+		return n
+	}
+	switch a.reason {
+	case reasonInvalidArgument:
+		if a.field != nil {
+			return a.field
+		}
+		return &hub.InvalidError{Field: "request", Problem: a.text}
+	case reasonUnknownTopic:
+		return hub.ErrUnknownTopic
+	case reasonTopicDeleted:
+		return hub.ErrTopicDeleted
+	case reasonUnknownPartition:
+		return &hub.UnknownPartitionError{Topic: topic, Partition: int32(number("partition")), Count: int32(number("count"))}
+	case reasonOffsetOutOfRange:
+		return &hub.OffsetOutOfRangeError{
+			Topic: topic, Partition: int32(number("partition")), Offset: number("offset"), Oldest: number("oldest"), End: number("end"),
+		}
+	case reasonLimit:
+		return &hub.LimitError{Limit: a.metadata["limit"], Value: number("value"), Retry: a.retry}
+	case reasonUnimplemented:
+		return hub.ErrUnimplemented
+	case reasonForbidden:
+		return fmt.Errorf("this edge may not: %s", a.text)
+	default:
+		return fmt.Errorf("%w: %s", hub.ErrUnavailable, a.text)
+	}
+}
+
+func isUnavailable(err error) bool { return errors.Is(err, hub.ErrUnavailable) }
