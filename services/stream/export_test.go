@@ -1,6 +1,9 @@
 package stream
 
 import (
+	"context"
+	"net/http"
+
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
@@ -41,3 +44,38 @@ func ParseSubscribe(m *tailracev1.SubscribeRequest) (r hub.Request, heartbeatMil
 }
 
 func ParsePublish(m *tailracev1.PublishRequest, bytes int) error { return parsePublish(m, bytes) }
+
+// ServeBench returns the HTTP server with two more procedures beside the service's: /bench/shadow sends what ready makes the way Subscribe
+// does, /bench/structs sends generated messages.
+func (s *Server) ServeBench(messages func() int, ready []hub.Part, structs *tailracev1.SubscribeResponse) *http.Server {
+	options := connect.WithHandlerOptions(connect.WithRequestGate(gate), connect.WithInterceptors(s.observer))
+	mux := http.NewServeMux()
+	mux.Handle("/bench/shadow", connect.NewServerStreamHandlerSimple("/bench/shadow",
+		func(ctx context.Context, _ *tailracev1.SubscribeRequest, out *connect.ServerStream[wirev1.SubscribeResponse]) error {
+			c := callFrom(ctx)
+			c.quiet = defaultHeartbeat
+			r := &reader{
+				server: s, call: c, out: out,
+				records: s.metrics.records.WithLabelValues("bench"), bytes: s.metrics.bytes.WithLabelValues("bench"),
+			}
+			for range messages() {
+				if err := r.batch(&hub.Batch{Parts: ready}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, options))
+	mux.Handle("/bench/structs", connect.NewServerStreamHandlerSimple("/bench/structs",
+		func(ctx context.Context, _ *tailracev1.SubscribeRequest, out *connect.ServerStream[tailracev1.SubscribeResponse]) error {
+			callFrom(ctx).quiet = defaultHeartbeat
+			for range messages() {
+				if err := out.Send(structs); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, options))
+	server := s.httpServer()
+	server.Handler = withCall(mux, &s.cfg)
+	return server
+}

@@ -14,7 +14,6 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/gen/tailrace/v1/tailracev1connect"
@@ -22,8 +21,6 @@ import (
 	"tailrace.dev/tailrace/services/hub/hubtest"
 	"tailrace.dev/tailrace/services/stream"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long anything may take before a test gives up: far more than it needs.
 const patience = 30 * time.Second

@@ -27,7 +27,6 @@ type metrics struct {
 	messages prometheus.Counter
 	gaps     *prometheus.CounterVec
 	delay    prometheus.Histogram
-	results  *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -58,11 +57,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help:    "From a live record's own time to its sending; the first record of each message.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}),
-		results: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tailrace_publish_results_total", Help: "Records that callers published, by what became of them.",
-		}, []string{"outcome"}),
 	}
-	reg.MustRegister(m.open, m.ended, m.handled, m.records, m.bytes, m.messages, m.gaps, m.delay, m.results)
+	reg.MustRegister(m.open, m.ended, m.handled, m.records, m.bytes, m.messages, m.gaps, m.delay)
 	return m
 }
 

@@ -31,23 +31,8 @@ func (h *streamService) Publish(ctx context.Context, m *tailracev1.PublishReques
 	}
 	results, err := h.server.cfg.Publisher.Publish(ctx, m.GetTopic(), m.GetRecords())
 	if err != nil {
-		h.server.metrics.results.WithLabelValues("refused").Add(float64(len(m.GetRecords())))
 		return nil, err
 	}
 	c.records, c.bytes = int64(len(m.GetRecords())), int64(bytes)
-	for _, r := range results {
-		h.server.metrics.results.WithLabelValues(outcome(r)).Inc()
-	}
 	return &tailracev1.PublishResponse{Results: results}, nil
-}
-
-func outcome(r *tailracev1.PublishResult) string {
-	switch {
-	case r.GetPublished() != nil:
-		return "acknowledged"
-	case r.GetFailure().GetOutcome() == tailracev1.PublishOutcome_PUBLISH_OUTCOME_REFUSED:
-		return "refused"
-	default:
-		return "unknown"
-	}
 }

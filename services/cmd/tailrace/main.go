@@ -73,7 +73,7 @@ func serve(ctx context.Context, cfg *Config, logger *slog.Logger) (err error) {
 		cfg.Kafka.Bootstrap = broker.Addr()
 		defer broker.Close()
 	}
-	p, err := assemble(cfg, logger)
+	p, err := assemble(cfg, broker, logger)
 	if err != nil {
 		return errors.Join(err, listeners.Close())
 	}
@@ -105,30 +105,21 @@ func startBroker(cfg *Config, logger *slog.Logger) (*embedded.Broker, error) {
 	if !cfg.Embedded() {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	broker, err := embedded.Start(embedded.Config{DataDir: cfg.DataDir, Logger: logger})
-	if err != nil {
-		return nil, err
-	}
-	if cfg.Demo && !broker.HasTopic(demoTopic) {
-		if err := broker.CreateTopic(demoTopic, demoPartitions, nil); err != nil {
-			broker.Close()
-			return nil, err
-		}
-	}
-	return broker, nil
+	return embedded.Start(embedded.Config{DataDir: cfg.DataDir, Logger: logger})
 }
 
 // parts of the process.
 type parts struct {
 	cfg    *Config
 	logger *slog.Logger
+	broker *embedded.Broker // nil: Kafka is elsewhere
 	kafka  *kafka.Client
 	hub    *hub.Hub
 	stream *stream.Server
 	ops    *ops.Server
 }
 
-func assemble(cfg *Config, logger *slog.Logger) (*parts, error) {
+func assemble(cfg *Config, broker *embedded.Broker, logger *slog.Logger) (*parts, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	client, err := kafka.New(cfg.Kafka, logger, registry)
@@ -142,7 +133,7 @@ func assemble(cfg *Config, logger *slog.Logger) (*parts, error) {
 		Registerer:     registry,
 	})
 	return &parts{
-		cfg: cfg, logger: logger, kafka: client, hub: h,
+		cfg: cfg, logger: logger, broker: broker, kafka: client, hub: h,
 		stream: stream.New(stream.Config{Hub: h, Publisher: client, Topics: client, Logger: logger, Registerer: registry}),
 		ops: ops.New(ops.Config{
 			Gatherer: registry,
@@ -199,10 +190,7 @@ func (p *parts) run(ctx context.Context, l listeners) error {
 	})
 	g.Go(func() error { return wrap("serve ops", p.ops.Run(opsLife, l.ops)) })
 	if p.cfg.Demo {
-		g.Go(func() error {
-			runDemo(serving, p.kafka, p.logger)
-			return nil
-		})
+		g.Go(func() error { return embedded.Demo(serving, p.broker, p.kafka, p.logger) })
 	}
 	return g.Wait()
 }
