@@ -263,7 +263,7 @@ func (w *worker) pull(sb *subscription, budget int) int {
 			w.endURL(sb, err)
 			return budget
 		}
-		if len(b.Parts) == 0 {
+		if len(b.Parts) == 0 && !b.CaughtUp {
 			sb.hungry = false
 			return budget
 		}

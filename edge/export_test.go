@@ -1,0 +1,78 @@
+package edge
+
+import (
+	"time"
+
+	"github.com/gobwas/ws"
+)
+
+// Reader is the frame parser, for tests from outside.
+type Reader struct{ r reader }
+
+// Items of Reader.Next.
+const (
+	ItemNone    = itemNone
+	ItemMessage = itemMessage
+	ItemPing    = itemPing
+	ItemPong    = itemPong
+	ItemClose   = itemClose
+	ItemBad     = itemBad
+)
+
+// Next is reader.next.
+func (r *Reader) Next(p []byte, limit int64) (int, item, []byte) { return r.r.next(p, limit) }
+
+// Bad is the close code of ItemBad.
+func (r *Reader) Bad() (code int, cause string) { return int(r.r.bad.Code), r.r.cause }
+
+// Held is the memory that the parser holds between pieces.
+func (r *Reader) Held() int { return cap(r.r.msg) + cap(r.r.ctl) }
+
+// Reason is a row of the table of reasons.
+type Reason struct {
+	Name, Initiator, Text string
+	Code                  int
+	ComeBack, Silent      bool
+}
+
+// Reasons returns the table.
+func Reasons() (rs []Reason) {
+	for _, r := range reasons() {
+		rs = append(rs, Reason{r.Name, r.Initiator, r.Text, int(r.Code), r.comeBack(), r.silent})
+	}
+	return rs
+}
+
+// ClosePayload is appendClosePayload.
+func ClosePayload(code int, text string) []byte {
+	return appendClosePayload(nil, ws.StatusCode(code), text)
+}
+
+// ParseClosePayload is parseClosePayload; bad is the code to fail with, 0 if the payload is legal.
+func ParseClosePayload(p []byte) (code int, text string, bad int) {
+	c, text, r, _ := parseClosePayload(p)
+	if r != nil {
+		return 0, "", int(r.Code)
+	}
+	return int(c), text, 0
+}
+
+// Life is a session's liveness, with times of the test's own.
+type Life struct{ l life }
+
+// Observe is life.observe.
+func (l *Life) Observe(now time.Duration, blocked bool, unsent int) bool {
+	return l.l.observe(int64(now), blocked, unsent)
+}
+
+// Judge is life.judge: the name of the reason to end, or "".
+func (l *Life) Judge(now, received time.Duration, stuck bool, cfg Config) string {
+	r := l.l.judge(int64(now), int64(received), stuck, limits{cfg.HeartbeatInterval, cfg.LifeGrace, cfg.StallTimeout})
+	if r == nil {
+		return ""
+	}
+	return r.Name
+}
+
+// HostAllowed is hostAllowed.
+func HostAllowed(host string, allowed []string) bool { return hostAllowed(host, allowed) }

@@ -1,0 +1,173 @@
+package edge_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"tailrace.dev/tailrace/edge"
+	"tailrace.dev/tailrace/services/hub/hubtest"
+)
+
+// TestLife goes through a session's life by a clock of its own: interval 15 s, grace 5 s, stall timeout 2 min.
+func TestLife(t *testing.T) {
+	t.Parallel()
+	cfg := edge.DefaultConfig()
+	type look struct {
+		at, received time.Duration
+		blocked      bool
+		unsent       int
+		want         string
+	}
+	s := time.Second
+	for _, c := range []struct {
+		name  string
+		looks []look
+	}{
+		{"silent", []look{{at: 35 * s}, {at: 36 * s, want: "no_sign_of_life"}}},
+		{"answers", []look{{at: 60 * s, received: 30 * s}, {at: 64 * s, received: 30 * s}, {at: 66 * s, received: 30 * s, want: "no_sign_of_life"}}},
+		{"blocked for good", []look{{at: 36 * s, blocked: true}, {at: 120 * s, blocked: true}, {at: 121 * s, blocked: true, want: "stalled"}}},
+		{"unsent for good", []look{{at: 36 * s, unsent: 9}, {at: 120 * s, unsent: 9}, {at: 121 * s, unsent: 9, want: "stalled"}}},
+		{"slow but moving", []look{
+			{at: 100 * s, blocked: true, unsent: 9},
+			{at: 110 * s, blocked: true, unsent: 8}, // progress
+			{at: 229 * s, blocked: true, unsent: 8},
+			{at: 231 * s, blocked: true, unsent: 8, want: "stalled"},
+		}},
+		{"growing is no progress", []look{{at: 100 * s, unsent: 5}, {at: 119 * s, unsent: 500}, {at: 121 * s, unsent: 5000, want: "stalled"}}},
+		{"takes everything, never answers", []look{{at: 100 * s, unsent: 5}, {at: 101 * s}, {at: 136 * s}, {at: 137 * s, want: "no_sign_of_life"}}},
+	} {
+		var l edge.Life
+		for _, k := range c.looks {
+			stuck := l.Observe(k.at, k.blocked, k.unsent)
+			if got := l.Judge(k.at, k.received, stuck, cfg); got != k.want {
+				t.Errorf("%s: at %v got %q, want %q", c.name, k.at, got, k.want)
+			}
+		}
+	}
+}
+
+// quick has short intervals.
+func quick() edge.Config {
+	cfg := config()
+	cfg.HeartbeatInterval = 100 * time.Millisecond
+	cfg.LifeGrace = 100 * time.Millisecond
+	cfg.StallTimeout = time.Second
+	return cfg
+}
+
+// TestHeartbeat: a silent client that answers pings lives on, and is told that we do.
+func TestHeartbeat(t *testing.T) {
+	r := start(t, quick())
+	c := r.dial(t, "/ws")
+	if m := c.expect(t, "welcome"); m.HeartbeatMs != 100 {
+		t.Errorf("heartbeatMs %d, want 100", m.HeartbeatMs)
+	}
+	for range 8 {
+		c.expect(t, "heartbeat")
+	}
+	if c.pings == 0 {
+		t.Error("no ping within eight intervals of silence")
+	}
+	c.say(t, `{"op":"ping","id":"x"}`)
+	if m := c.until(t, "pong"); m.ID != "x" {
+		t.Errorf("pong of %q, want x", m.ID)
+	}
+}
+
+// TestHeartbeatPositions: a position that moves without a record is told.
+func TestHeartbeatPositions(t *testing.T) {
+	r := start(t, quick())
+	r.src.CreateTopic("orders", 1)
+	c := r.dial(t, "/ws/orders?key=mine")
+	c.until(t, "started")
+	r.src.Append("orders", 0, hubtest.Text("other", "v"), hubtest.Text("other", "v"))
+	for {
+		m := c.until(t, "heartbeat")
+		if strings.Contains(string(m.Positions), `"0":{"0":`) && strings.Contains(string(m.Positions), "2") {
+			break
+		}
+	}
+}
+
+// TestNoSignOfLife: a client that takes everything but never answers is given up.
+func TestNoSignOfLife(t *testing.T) {
+	r := start(t, quick())
+	c := r.dial(t, "/ws")
+	goodbye := false
+	for {
+		op, payload, err := c.read() // answers nothing
+		if err != nil {
+			if want := `closed: 4004 "no sign of life"`; err.Error() != want {
+				t.Fatalf("got %v, want %s", err, want)
+			}
+			break
+		}
+		goodbye = op == opText && strings.Contains(string(payload), `"goodbye","code":4004`)
+	}
+	if !goodbye {
+		t.Error("no goodbye before the close frame")
+	}
+	_ = c.write(opClose, binary.BigEndian.AppendUint16(nil, 4004))
+	c.conn.Close()
+	r.ended(t, "no_sign_of_life")
+}
+
+// TestStalled: a client that neither reads nor says anything while data waits is given up, later.
+func TestStalled(t *testing.T) {
+	cfg := quick()
+	cfg.CloseTimeout = 200 * time.Millisecond
+	r := start(t, cfg)
+	r.src.CreateTopic("orders", 1)
+	c, err := dial(r.addr, "/ws/orders", clientOptions{recvBuffer: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.conn.Close()
+	c.until(t, "started")
+	from := time.Now()
+	fill(r, "orders", 200, 64<<10)
+	r.ended(t, "stalled")
+	if lasted := time.Since(from); lasted < cfg.StallTimeout {
+		t.Errorf("given up after %v, stall timeout is %v", lasted, cfg.StallTimeout)
+	}
+}
+
+// TestSlowIsNotStalled: a client that reads slowly and never says anything lives on, as long as data waits for it.
+func TestSlowIsNotStalled(t *testing.T) {
+	cfg := quick()
+	cfg.StallTimeout = 500 * time.Millisecond
+	r := start(t, cfg)
+	r.src.CreateTopic("orders", 1)
+	c, err := dial(r.addr, "/ws/orders", clientOptions{recvBuffer: 16 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.conn.Close()
+	c.until(t, "started")
+	fill(r, "orders", 300, 32<<10)
+	// More than three stall timeouts of reading, far from the end of what waits.
+	end := time.Now().Add(3 * cfg.StallTimeout)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	buf := make([]byte, 16<<10)
+	for time.Now().Before(end) {
+		<-tick.C
+		if _, err := c.conn.Read(buf); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := r.metric(t, "tailrace_edge_sessions_ended_total", ""); got != 0 {
+		t.Errorf("%v sessions ended", got)
+	}
+}
+
+// fill appends n records of size bytes.
+func fill(r *rig, topic string, n, size int) {
+	value := strings.Repeat("x", size)
+	for i := range n {
+		r.src.Append(topic, 0, hubtest.Text(fmt.Sprint(i), value))
+	}
+}
