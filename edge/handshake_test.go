@@ -67,7 +67,7 @@ func TestHandshake(t *testing.T) {
 		{"version", "GET /ws HTTP/1.1", host + up + key + "Sec-WebSocket-Version: 8\r\n", 426, [2]string{"Sec-Websocket-Version", "13"}, ""},
 		{"no version", "GET /ws HTTP/1.1", host + up + key, 426, [2]string{"Sec-Websocket-Version", "13"}, ""},
 		{"host", "GET /ws HTTP/1.1", "Host: evil.example.org\r\n" + up + version + key, 421, [2]string{}, ""},
-		{"no host", "GET /ws HTTP/1.1", up + version + key, 421, [2]string{}, ""},
+		{"no host", "GET /ws HTTP/1.1", up + version + key, 400, [2]string{}, ""},
 		{"host of a request", "GET / HTTP/1.1", "Host: evil.example.org\r\n", 421, [2]string{}, ""},
 		{"other origin", "GET /ws HTTP/1.1", host + up + version + key + "Origin: http://evil.example.org\r\n", 403, [2]string{}, ""},
 		{"origin of another port", "GET /ws HTTP/1.1", host + up + version + key + "Origin: http://localhost:9\r\n", 403, [2]string{}, ""},

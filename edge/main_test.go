@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -23,7 +24,10 @@ import (
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 )
 
-var full = flag.Bool("edge.full", false, "run the socket tests at full size")
+var (
+	full    = flag.Bool("edge.full", false, "run the socket tests at full size")
+	asCrowd = flag.String("edge.crowd", "", "be the readers of a benchmark: address, number, path")
+)
 
 // patience is how long a test waits for what must happen.
 const patience = 30 * time.Second
@@ -34,6 +38,13 @@ func TestMain(m *testing.M) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err == nil {
 		lim.Cur = lim.Max
 		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim)
+	}
+	if *asCrowd != "" {
+		if err := runCrowd(*asCrowd); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -54,12 +54,13 @@ func (w *worker) pass(start int64) {
 	for token := range w.taken.ready {
 		if sb := w.at(token); sb != nil && sb.sub != nil {
 			sb.hungry = true
-			w.count1(sb.s)
+			w.visit(sb.s)
 		}
 	}
 	clear(w.taken.ready)
 	for _, s := range w.touched {
 		w.flush(s)
+		s.ungroup()
 	}
 	w.forget()
 	took := w.srv.now() - start
@@ -77,7 +78,7 @@ func (w *worker) gather(c *crowd) (more bool) {
 			sb.hungry = true
 			continue
 		}
-		w.count1(sb.s)
+		w.visit(sb.s)
 		at, shared := sb.sub.At()
 		if g := w.groupAt(first, c.topic, at); shared && g > 0 {
 			sb.group, sb.hungry = g, false
@@ -91,8 +92,8 @@ func (w *worker) gather(c *crowd) (more bool) {
 	return more
 }
 
-// count1 puts a session on the pass's list, once.
-func (w *worker) count1(s *session) {
+// visit puts a session on the pass's list, once.
+func (w *worker) visit(s *session) {
 	if s.pass != w.passes && !s.blocked.Load() {
 		s.pass = w.passes
 		w.touched = append(w.touched, s)

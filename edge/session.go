@@ -79,7 +79,6 @@ type subscription struct {
 	s       *session
 	sub     *hub.Subscription // nil until started
 	request *hub.Request      // nil once started
-	topic   string
 	id      string
 	as      frame.As
 	token   uint64
@@ -101,4 +100,13 @@ func (s *session) find(id string) *subscription {
 		}
 	}
 	return nil
+}
+
+// ungroup leaves to pulling what a pass has read and the session could not be given.
+func (s *session) ungroup() {
+	for _, sb := range s.subs {
+		if sb.group != 0 {
+			sb.group, sb.hungry = 0, true
+		}
+	}
 }

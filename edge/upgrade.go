@@ -171,6 +171,8 @@ func (s *Server) judge(r *http.Request) *refused {
 	switch {
 	case r.Method != http.MethodGet:
 		return &refused{http.StatusMethodNotAllowed, "a socket is opened with GET", http.Header{"Allow": {http.MethodGet}}}
+	case r.Host == "":
+		return bad("no Host")
 	case !hostAllowed(r.Host, s.cfg.AllowedHosts):
 		return &refused{status: http.StatusMisdirectedRequest, text: "this host is not served here"}
 	case !hasToken(r.Header["Upgrade"], "websocket") || !hasToken(r.Header["Connection"], "upgrade"):

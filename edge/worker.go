@@ -17,6 +17,9 @@ import (
 // maxRunning is the number of subscribes of one session that are under way at once; the others wait for them.
 const maxRunning = 16
 
+// maxTurns is how long the inbox may wait for turns of writing.
+const maxTurns = int64(10 * time.Millisecond)
+
 // worker owns a shard of the sessions: it alone writes to them and ends them. Whoever wants something of a session posts it to the inbox.
 type worker struct {
 	srv    *Server
@@ -30,7 +33,7 @@ type worker struct {
 	seats     []subscriptionSeat // by the lower half of the token
 	freeSeats []uint32
 	dirty     []*session // have control frames to flush
-	again     []*session // had their turn and have more
+	again     []*session // are to have a turn of writing
 	passes    uint64
 	rest      int64 // Server.now before which no pass starts
 	tickAt    int64
@@ -89,7 +92,7 @@ func (w *worker) run() {
 			w.handle(p.s, p.what)
 		}
 		for _, s := range w.taken.writable {
-			w.flush(s)
+			w.queue(s)
 		}
 		w.flushDirty()
 		w.takeTurns()
@@ -150,13 +153,26 @@ func (w *worker) touch(s *session) {
 	}
 }
 
-// takeTurns goes on with sessions that had more than one turn's worth.
+// queue gives a session a turn of writing.
+func (w *worker) queue(s *session) {
+	if !s.again {
+		s.again = true
+		w.again = append(w.again, s)
+	}
+}
+
+// takeTurns goes on with sessions that became writable, or had more than one turn's worth, for as long as others may be kept waiting.
 func (w *worker) takeTurns() {
 	turns := w.again
 	w.again = nil
-	for _, s := range turns {
+	until := w.srv.now() + maxTurns
+	for i, s := range turns {
 		s.again = false
 		w.flush(s)
+		if i+1 < len(turns) && w.srv.now() > until {
+			w.again = append(turns[i+1:len(turns):len(turns)], w.again...)
+			return
+		}
 	}
 	if w.again == nil {
 		w.again = reuse(turns)

@@ -102,10 +102,7 @@ func (w *worker) flush(s *session) {
 			s.blocked.Store(true)
 		}
 	}
-	if !s.again {
-		s.again = true
-		w.again = append(w.again, s)
-	}
+	w.queue(s)
 }
 
 // written says how much of what a session has was written.
@@ -199,11 +196,7 @@ func (w *worker) giveUp(s *session) {
 		}
 		w.units[i] = unit{}
 	}
-	for _, sb := range s.subs {
-		if sb.group != 0 {
-			sb.group, sb.hungry = 0, true
-		}
-	}
+	s.ungroup()
 }
 
 // compose appends what the subscriptions have, first what they pull (up to maxFrame, or one record), then what this pass has read for

@@ -1,0 +1,465 @@
+package edge_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/hub/hubtest"
+)
+
+func TestSubscribe(t *testing.T) {
+	r := start(t, config())
+	r.src.CreateTopic("orders", 2)
+	r.src.Append("orders", 0, hubtest.Text("k", "before"))
+	c := r.dial(t, "/ws")
+	if m := c.expect(t, "welcome"); m.Session == "" || m.MaxMessageBytes != 2<<20 {
+		t.Errorf("welcome %+v", m)
+	}
+	c.say(t, `{"op":"subscribe","id":"a","topic":"orders"}`)
+	if m := c.expect(t, "started"); m.ID != "a" || m.Topic != "orders" {
+		t.Errorf("started %+v", m)
+	}
+	c.expect(t, "caughtup")
+	r.src.Append("orders", 1, hubtest.Text("k", "live"))
+	if m := c.expect(t, "records"); m.ID != "a" || len(m.Records) != 1 || m.Records[0].Text != "live" || m.Records[0].Partition != 1 {
+		t.Errorf("records %+v", m)
+	}
+
+	c.say(t, `{"op":"subscribe","id":"a","topic":"orders","start":"earliest"}`)
+	if m := c.expect(t, "error"); m.Re != "subscribe" || m.Reason != "ID_IN_USE" || m.Final {
+		t.Errorf("duplicate id: %+v", m)
+	}
+	c.say(t, `{"op":"subscribe","id":"b","topic":"orders","start":"earliest"}`)
+	c.expect(t, "started")
+	var got []string
+	for len(got) < 2 {
+		for _, rec := range c.until(t, "records").Records {
+			got = append(got, rec.Text)
+		}
+	}
+	if slices.Sort(got); !slices.Equal(got, []string{"before", "live"}) {
+		t.Errorf("from earliest: %q", got)
+	}
+	c.expect(t, "caughtup")
+
+	c.say(t, `{"op":"unsubscribe","id":"a"}`)
+	if m := c.expect(t, "unsubscribed"); m.ID != "a" || m.Reason != "client" {
+		t.Errorf("unsubscribed %+v", m)
+	}
+	c.say(t, `{"op":"unsubscribe","id":"a"}`)
+	if m := c.expect(t, "error"); m.Re != "unsubscribe" || m.ID != "a" || m.Final {
+		t.Errorf("unsubscribe of nothing: %+v", m)
+	}
+	r.src.Append("orders", 0, hubtest.Text("k", "later"))
+	if m := c.expect(t, "records"); m.ID != "b" {
+		t.Errorf("records of %q after its end", m.ID)
+	}
+	c.say(t, `{"op":"subscribe","id":"a","topic":"orders"}`)
+	c.expect(t, "started")
+	if got := r.metric(t, "tailrace_edge_subscriptions", ""); got != 2 {
+		t.Errorf("%v subscriptions, want 2", got)
+	}
+	_ = c.write(opClose, []byte{0x0f, 0xa0, 'x'}) // 4000
+	c.expectClose(t, 4000)
+	r.ended(t, "client_close")
+	await(t, "subscriptions are closed", func() bool { return r.hub.Stats().Subscriptions == 0 })
+}
+
+// TestSubscribeUntil: a subscription with a stop says so, and its id is free.
+func TestSubscribeUntil(t *testing.T) {
+	r := start(t, config())
+	r.src.CreateTopic("orders", 1)
+	r.src.Append("orders", 0, hubtest.Text("k", "a"), hubtest.Text("k", "b"), hubtest.Text("k", "c"))
+	c := r.dial(t, "/ws")
+	c.expect(t, "welcome")
+	for range 2 {
+		c.say(t, `{"op":"subscribe","id":"a","topic":"orders","start":"earliest","until":{"records":2}}`)
+		c.expect(t, "started")
+		n := 0
+		for n < 2 {
+			n += len(c.expect(t, "records").Records)
+		}
+		if m := c.expect(t, "unsubscribed"); m.Reason != "until" || n != 2 {
+			t.Errorf("%+v after %d records", m, n)
+		}
+	}
+}
+
+// TestUnsubscribeBeforeStarted: the answers still come in order, and exactly once.
+func TestUnsubscribeBeforeStarted(t *testing.T) {
+	r := start(t, config())
+	r.src.CreateTopic("orders", 1)
+	r.src.SetDelays(hubtest.Delays{BeforeResolve: 100 * time.Millisecond})
+	c := r.dial(t, "/ws")
+	c.expect(t, "welcome")
+	c.say(t, `{"op":"subscribe","id":"a","topic":"orders"}`)
+	c.say(t, `{"op":"unsubscribe","id":"a"}`)
+	c.expect(t, "started")
+	c.expect(t, "unsubscribed")
+	c.say(t, `{"op":"subscribe","id":"a","topic":"nosuch"}`)
+	c.say(t, `{"op":"unsubscribe","id":"a"}`)
+	if m := c.expect(t, "error"); !m.Final || m.Reason != "UNKNOWN_TOPIC" {
+		t.Errorf("got %+v", m)
+	}
+	c.say(t, `{"op":"ping","id":"p"}`)
+	c.expect(t, "pong")
+}
+
+// TestManySubscriptions: more at once than are under way at once, up to the limit.
+func TestManySubscriptions(t *testing.T) {
+	cfg := config()
+	cfg.MaxSubscriptions = 100
+	r := start(t, cfg)
+	r.src.CreateTopic("orders", 1)
+	c := r.dial(t, "/ws")
+	c.expect(t, "welcome")
+	for i := range 101 {
+		c.say(t, fmt.Sprintf(`{"op":"subscribe","id":"%d","topic":"orders"}`, i))
+	}
+	started, refused, caught := 0, 0, 0
+	for started < 100 || refused < 1 || caught < 100 {
+		c.deadline(t)
+		m, err := c.next()
+		switch {
+		case err != nil:
+			t.Fatalf("after %d started: %v", started, err)
+		case m.Op == "started":
+			started++
+		case m.Op == "caughtup":
+			caught++
+		case m.Op == "error" && m.Code == "resource_exhausted" && m.Final && m.ID == "100":
+			refused++
+		default:
+			t.Fatalf("got %+v", m)
+		}
+	}
+	r.src.Append("orders", 0, hubtest.Text("k", "v"))
+	ids := map[string]bool{}
+	for len(ids) < 100 {
+		m := c.expect(t, "records")
+		if ids[m.ID] || len(m.Records) != 1 {
+			t.Fatalf("%+v, twice", m)
+		}
+		ids[m.ID] = true
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	r := start(t, config())
+	c := r.dial(t, "/ws")
+	c.expect(t, "welcome")
+	for _, k := range []struct{ send, re, code string }{
+		{`{"op":"subscribe","id":"a","topic":"nosuch"}`, "subscribe", "not_found"},
+		{`{"op":"subscribe","id":"a","topic":"x","strat":"latest"}`, "subscribe", "invalid_argument"},
+		{`{"op":"fly"}`, "frame", "invalid_argument"},
+		{`{"op":"consume","id":"q","topics":["x"],"group":"g"}`, "consume", "unimplemented"},
+		{`{"op":"auth","token":"x"}`, "auth", "unimplemented"},
+	} {
+		c.say(t, k.send)
+		if m := c.expect(t, "error"); m.Re != k.re || m.Code != k.code {
+			t.Errorf("%s: got %+v, want %s, %s", k.send, m, k.re, k.code)
+		}
+	}
+	c.say(t, `{"op":"ping","id":"still here"}`)
+	c.expect(t, "pong")
+}
+
+// TestEnds: what a client does wrong ends its session with the code that says so, once.
+func TestEnds(t *testing.T) {
+	for _, k := range []struct {
+		name   string
+		data   []byte
+		code   int
+		reason string
+	}{
+		{"no JSON", maskedFrame(fin|opText, []byte("hello")), 4500, "bad_frame"},
+		{"no object", maskedFrame(fin|opText, []byte("[1]")), 4500, "bad_frame"},
+		{"binary", maskedFrame(fin|opBin, []byte("x")), 1003, "unsupported_data"},
+		{"not UTF-8", maskedFrame(fin|opText, []byte("\xff")), 1007, "invalid_utf8"},
+		{"too large", maskedFrame(fin|opText, make([]byte, 2<<20+1)), 1009, "message_too_big"},
+		{"declared huge", append(binary.BigEndian.AppendUint64([]byte{fin | opText, 0xff}, 1<<50), 1, 2, 3, 4), 1009, "message_too_big"},
+		{"not masked", []byte{fin | opText, 2, '{', '}'}, 1002, "protocol_error"},
+		{"close", maskedFrame(fin|opClose, []byte{3, 232, 'b', 'y', 'e'}), 1000, "client_close"},
+		{"close of a browser", maskedFrame(fin|opClose, []byte{0x0b, 0xb8}), 3000, "client_close"},
+		{"close without a code", maskedFrame(fin|opClose, nil), 1005, "client_close"},
+		{"close with an illegal code", maskedFrame(fin|opClose, []byte{3, 236}), 1002, "protocol_error"},
+		{"close in the middle of a message", frames(maskedFrame(opText, []byte("a")), maskedFrame(fin|opClose, []byte{3, 233})), 1001, "client_close"},
+		{"more behind the close", frames(maskedFrame(fin|opClose, []byte{3, 232}), maskedFrame(fin|opPing, nil), maskedFrame(fin|opClose, nil)), 1000, "client_close"},
+	} {
+		t.Run(k.name, func(t *testing.T) {
+			r := start(t, config())
+			c := r.dial(t, "/ws")
+			c.expect(t, "welcome")
+			if err := c.writeRaw(k.data); err != nil {
+				t.Fatal(err)
+			}
+			c.expectClose(t, k.code)
+			r.ended(t, k.reason)
+		})
+	}
+}
+
+// TestClientEOF: a FIN or reset without a close frame ends the session, which is not told as ours.
+func TestClientEOF(t *testing.T) {
+	r := start(t, config())
+	c := r.dial(t, "/ws")
+	c.expect(t, "welcome")
+	if err := c.conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	c.deadline(t)
+	if op, _, err := c.read(); err == nil {
+		t.Errorf("got a frame of opcode %d, want the end", op)
+	}
+	r.ended(t, "client_eof")
+}
+
+func TestReset(t *testing.T) {
+	r := start(t, config())
+	c := r.dial(t, "/ws")
+	c.expect(t, "welcome")
+	_ = c.conn.SetLinger(0)
+	c.conn.Close()
+	r.ended(t, "network_error")
+}
+
+func TestURLForm(t *testing.T) {
+	r := start(t, config())
+	r.src.CreateTopic("orders", 1)
+	r.src.Append("orders", 0, hubtest.Text("a", "1"), hubtest.Text("b", "2"), hubtest.Text("a", "3"))
+	c := r.dial(t, "/ws/orders?start=earliest&key=a")
+	c.expect(t, "welcome")
+	if m := c.expect(t, "started"); m.ID != "0" {
+		t.Errorf("started %+v", m)
+	}
+	var got []string
+	for len(got) < 2 {
+		for _, rec := range c.expect(t, "records").Records {
+			got = append(got, rec.Text+fmt.Sprint(rec.Value))
+		}
+	}
+	if len(got) != 2 {
+		t.Errorf("got %q, want 1 and 3", got)
+	}
+	c.until(t, "caughtup")
+
+	c = r.dial(t, "/ws/nosuch")
+	c.expect(t, "welcome")
+	if m := c.expect(t, "error"); m.Reason != "UNKNOWN_TOPIC" || !m.Final || m.ID != "0" {
+		t.Errorf("got %+v", m)
+	}
+	c.expectClose(t, 4504)
+	r.ended(t, "unknown_topic")
+
+	c = r.dial(t, "/ws/orders?strat=earliest")
+	c.expect(t, "welcome")
+	if m := c.expect(t, "error"); m.Code != "invalid_argument" {
+		t.Errorf("got %+v", m)
+	}
+}
+
+func TestPublish(t *testing.T) {
+	r := start(t, config())
+	r.publisher.gate = make(chan struct{}, 100)
+	c := r.dial(t, "/ws")
+	c.expect(t, "welcome")
+	c.say(t, `{"op":"publish","id":"0","topic":"orders","text":"0"}`)
+	for i := 1; i < 5; i++ {
+		c.say(t, fmt.Sprintf(`{"op":"publish","id":"%d","topic":"orders","text":"%d"}`, i, i))
+	}
+	c.say(t, `{"op":"publish","id":"5","topic":"other","text":"5"}`)
+	c.say(t, `{"op":"publish","id":"5","topic":"other","text":"again"}`)
+	if m := c.expect(t, "error"); m.Reason != "ID_IN_USE" || m.Outcome != "refused" || m.Re != "publish" {
+		t.Errorf("duplicate id: %+v", m)
+	}
+	for range 3 {
+		r.publisher.gate <- struct{}{}
+	}
+	for i := range 6 {
+		if m := c.expect(t, "published"); m.ID != fmt.Sprint(i) || m.Offset != int64(i) {
+			t.Errorf("got %+v, want the answer to %d", m, i)
+		}
+	}
+	r.publisher.mu.Lock()
+	if got := fmt.Sprint(r.publisher.calls, r.publisher.topic); got != "[[0] [1 2 3 4] [5]] [orders orders other]" {
+		t.Errorf("calls %s", got)
+	}
+	r.publisher.fail = hub.ErrUnavailable
+	r.publisher.mu.Unlock()
+
+	c.say(t, `{"op":"publish","id":"5","topic":"orders","text":"6"}`)
+	r.publisher.gate <- struct{}{}
+	if m := c.expect(t, "error"); m.Code != "unavailable" || m.Outcome != "refused" || !m.Retryable {
+		t.Errorf("got %+v", m)
+	}
+
+	// Over the bound, the next is refused, and nothing that was taken is lost.
+	for i := range 257 {
+		c.say(t, fmt.Sprintf(`{"op":"publish","id":"q%d","topic":"orders","text":"x"}`, i))
+	}
+	if m := c.expect(t, "error"); m.Code != "resource_exhausted" || m.ID != "q256" || m.Outcome != "refused" || !m.Retryable {
+		t.Errorf("got %+v", m)
+	}
+	r.publisher.mu.Lock()
+	r.publisher.fail = nil
+	r.publisher.mu.Unlock()
+	close(r.publisher.gate)
+	for i := range 256 {
+		if m := c.expect(t, "published"); m.ID != fmt.Sprintf("q%d", i) {
+			t.Fatalf("got %+v, want the answer to q%d", m, i)
+		}
+	}
+}
+
+// TestFloodWithoutReading: a client that asks on and on and takes no answer is not read from beyond a bound; once it reads it gets all.
+func TestFloodWithoutReading(t *testing.T) {
+	r := start(t, config())
+	c, err := dial(r.addr, "/ws", clientOptions{recvBuffer: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.conn.Close()
+	c.expect(t, "welcome")
+	const n = 60000
+	pad := strings.Repeat("x", 20)
+	sent := make(chan error, 1)
+	go func() {
+		var b []byte
+		for i := range n {
+			b = append(b, maskedFrame(fin|opText, fmt.Appendf(nil, `{"op":"ping","id":"%s%d"}`, pad, i))...)
+			if len(b) > 64<<10 || i == n-1 {
+				if err := c.writeRaw(b); err != nil {
+					sent <- err
+					return
+				}
+				b = b[:0]
+			}
+		}
+		sent <- nil
+	}()
+	await(t, "the edge holds answers back", func() bool { return r.metric(t, "tailrace_edge_held_bytes", "") > 64<<10 })
+	select {
+	case err := <-sent:
+		t.Fatalf("all was read although no answer was taken: %v", err)
+	default:
+	}
+	if held := r.metric(t, "tailrace_edge_held_bytes", ""); held > 4<<20 {
+		t.Errorf("%v bytes held", held)
+	}
+	for i := range n {
+		if m := c.expect(t, "pong"); m.ID != pad+fmt.Sprint(i) {
+			t.Fatalf("got pong of %q, want %d", m.ID, i)
+		}
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUnavailable: sockets stay open while the service is away and are told; new subscribes wait, then are refused.
+func TestUnavailable(t *testing.T) {
+	cfg := quick()
+	up := make(chan bool, 1)
+	up <- true
+	cfg.UpstreamAvailable = func() bool { v := <-up; up <- v; return v }
+	cfg.SubscribeTimeout = 300 * time.Millisecond
+	r := start(t, cfg)
+	r.src.CreateTopic("orders", 1)
+	r.src.CreateTopic("other", 1)
+	c := r.dial(t, "/ws/orders")
+	c.until(t, "started")
+	r.src.SetUnavailable("orders", 0, true)
+	for string(c.until(t, "heartbeat").Unavailable) != `{"0":[0]}` {
+	}
+	<-up
+	up <- false
+	for c.until(t, "heartbeat").Upstream != "unavailable" {
+	}
+	r.src.SetUnavailable("other", 0, true)
+	c.say(t, `{"op":"subscribe","id":"x","topic":"other"}`)
+	if m := c.until(t, "error"); m.Code != "unavailable" || !m.Final || !m.Retryable {
+		t.Errorf("got %+v", m)
+	}
+	<-up
+	up <- true
+	r.src.SetUnavailable("orders", 0, false)
+	r.src.Append("orders", 0, hubtest.Text("k", "back"))
+	c.until(t, "records")
+	for {
+		if m := c.until(t, "heartbeat"); m.Upstream == "" && len(m.Unavailable) == 0 {
+			break
+		}
+	}
+}
+
+// TestTopicDeleted: a subscription ends, the session lives on.
+func TestTopicDeleted(t *testing.T) {
+	r := start(t, config())
+	r.src.CreateTopic("orders", 1)
+	c := r.dial(t, "/ws/orders")
+	c.until(t, "caughtup")
+	r.src.DeleteTopic("orders")
+	if m := c.until(t, "error"); m.Reason != "TOPIC_DELETED" || !m.Final || m.ID != "0" {
+		t.Errorf("got %+v", m)
+	}
+	c.say(t, `{"op":"ping","id":"p"}`)
+	c.expect(t, "pong")
+}
+
+// TestGapAndTopology: what is more than records comes in order with them, to every subscriber.
+func TestGapAndTopology(t *testing.T) {
+	r := start(t, config())
+	r.src.CreateTopic("orders", 1)
+	var cs []*client
+	for range 3 {
+		c := r.dial(t, "/ws/orders")
+		c.until(t, "caughtup")
+		cs = append(cs, c)
+	}
+	r.src.Append("orders", 0, hubtest.Text("k", "a"), hubtest.Text("k", "b"))
+	for _, c := range cs {
+		for n := 0; n < 2; {
+			n += len(c.expect(t, "records").Records)
+		}
+	}
+	r.src.Truncate("orders", 0, 1)
+	r.src.Append("orders", 0, hubtest.Text("k", "c"))
+	r.src.Grow("orders", 2)
+	r.src.Append("orders", 1, hubtest.Text("k", "d"))
+	for _, c := range cs {
+		if m := c.expect(t, "gap"); m.Reason != "truncation" || m.From != 2 || m.To != 1 {
+			t.Errorf("got %+v", m)
+		}
+		grown := false
+		for n := 0; n < 2 || !grown; {
+			c.deadline(t)
+			m, err := c.next()
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case m.Op == "topology":
+				grown = true
+			default:
+				n += len(m.Records)
+			}
+		}
+	}
+}
+
+// TestServeTwice and with what it can't serve.
+func TestServeTwice(t *testing.T) {
+	r := start(t, config())
+	ln := listen(t)
+	if err := r.edge.Serve(t.Context(), ln); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := ln.Accept(); err == nil || errors.Is(err, nil) {
+		t.Error("the listener is still open")
+	}
+}
