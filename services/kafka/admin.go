@@ -49,13 +49,13 @@ type admin struct {
 
 	mu    sync.Mutex
 	infos map[string]topicInfo
-	times map[string]timeSetting
+	set   map[string]topicSettings
 
 	asking sync.WaitGroup // questions that outlive their askers
 }
 
 func newAdmin(h *health) *admin {
-	return &admin{health: h, slots: make(chan struct{}, adminCalls), infos: map[string]topicInfo{}, times: map[string]timeSetting{}}
+	return &admin{health: h, slots: make(chan struct{}, adminCalls), infos: map[string]topicInfo{}, set: map[string]topicSettings{}}
 }
 
 // open takes a client whose calls end with ctx.

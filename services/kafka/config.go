@@ -155,6 +155,16 @@ func (c Config) Masked() []string {
 	return out
 }
 
+// compresses says whether the producer does, so that the size of a record does not tell what the broker will see.
+func (c Config) compresses() bool {
+	for _, k := range []string{"compression.type", "compression.codec"} {
+		if v, ok := c.Properties[k]; ok && v != "none" {
+			return true
+		}
+	}
+	return false
+}
+
 // common returns what all clients share.
 func (c Config) common(role string, logs chan confluent.LogEvent) confluent.ConfigMap {
 	m := confluent.ConfigMap{}

@@ -84,13 +84,17 @@ func produceFailure(err error) answer {
 	return refusal(c)
 }
 
-// deliveryFailure is the answer for a delivery report with an error.
-func deliveryFailure(err error) answer {
+// deliveryFailure is the answer for a delivery report with an error, for a record of that size in a topic with that limit (0: unknown).
+func deliveryFailure(err error, size, limit int64) answer {
 	c, ok := refusals[codeOf(err)]
 	if !ok {
 		return unknownOutcome("unavailable", err.Error())
 	}
 	c.message = err.Error()
+	if c.reason == ReasonRecordTooLarge && size < limit/2 {
+		// Not the record but the batch it shared: the topic's limit is far below what librdkafka puts into one.
+		c = cause{"unavailable", ReasonKafkaRefused, "sent together with too many others for the topic's max.message.bytes", 100 * time.Millisecond}
+	}
 	return refusal(c)
 }
 

@@ -140,7 +140,7 @@ func (p *producer) reports(i *instance) {
 			i.out.Add(-1)
 			i.cost.Add(-r.cost)
 			if err := e.TopicPartition.Error; err != nil {
-				p.settle(r, deliveryFailure(err))
+				p.settle(r, deliveryFailure(err, r.cost-recordOverhead, r.of.settings.maxBytes))
 			} else {
 				p.settle(r, r.published(e.TopicPartition))
 			}

@@ -37,11 +37,11 @@ type pending struct {
 
 // Publication is a call of Publish that is under way.
 type Publication struct {
-	producer   *producer
-	topic      string
-	appendTime bool
-	records    []pending
-	done       chan struct{} // closed when every record has its result
+	producer *producer
+	topic    string
+	settings topicSettings
+	records  []pending
+	done     chan struct{} // closed when every record has its result
 
 	mu      sync.Mutex
 	results []*tailracev1.PublishResult // nil: none yet
@@ -71,12 +71,17 @@ func (c *Client) Begin(ctx context.Context, topic string, records []*tailracev1.
 		return nil, fmt.Errorf("publish: %w", err)
 	}
 	p := &Publication{
-		producer: c.producer, topic: topic, appendTime: c.admin.appendTime(ctx, topic),
+		producer: c.producer, topic: topic, settings: c.admin.settings(ctx, topic),
 		records: make([]pending, len(records)), done: make(chan struct{}),
 		results: make([]*tailracev1.PublishResult, len(records)), left: len(records),
 	}
 	if len(records) == 0 {
 		close(p.done)
+	}
+	limit := int64(maxMessageBytes)
+	if p.settings.maxBytes > 0 && !c.cfg.compresses() {
+		// A record that the broker will not take would take others down with it: librdkafka sends them in one batch.
+		limit = min(limit, p.settings.maxBytes)
 	}
 	valid := make([]*pending, 0, len(records))
 	for i, r := range records {
@@ -87,7 +92,7 @@ func (c *Client) Begin(ctx context.Context, topic string, records []*tailracev1.
 				info = fresh
 			}
 		}
-		if a, ok := invalid(r, q.cost, info.count); ok {
+		if a, ok := invalid(r, q.cost-recordOverhead, limit, info.count); ok {
 			p.answer(q, a)
 			continue
 		}
@@ -199,7 +204,7 @@ func cost(r *tailracev1.PublishRecord) int64 {
 }
 
 // invalid refuses what would not arrive as it is.
-func invalid(r *tailracev1.PublishRecord, cost int64, partitions int32) (answer, bool) {
+func invalid(r *tailracev1.PublishRecord, size, limit int64, partitions int32) (answer, bool) {
 	if r.Partition != nil && *r.Partition < 0 {
 		return refusal(cause{"invalid_argument", ReasonInvalidRecord, "negative partition", 0}), true
 	}
@@ -207,8 +212,8 @@ func invalid(r *tailracev1.PublishRecord, cost int64, partitions int32) (answer,
 		m := fmt.Sprintf("no partition %d, the topic has %d", *r.Partition, partitions)
 		return refusal(cause{"invalid_argument", ReasonUnknownPartition, m, 0}), true
 	}
-	if cost > maxMessageBytes {
-		m := fmt.Sprintf("record of about %d bytes, at most %d", cost, maxMessageBytes)
+	if size > limit {
+		m := fmt.Sprintf("record of about %d bytes, at most %d", size, limit)
 		return refusal(cause{"invalid_argument", ReasonRecordTooLarge, m, 0}), true
 	}
 	for _, h := range r.Headers {
@@ -243,7 +248,7 @@ func (r *pending) message() *confluent.Message {
 // broker sets times, it is left out.
 func (r *pending) published(at confluent.TopicPartition) answer {
 	done := &tailracev1.Published{Partition: at.Partition, Offset: int64(at.Offset)}
-	if !r.of.appendTime {
+	if !r.of.settings.brokerTime {
 		done.Time = timestamppb.New(r.time)
 	}
 	return answer{outcomeAcknowledged, &tailracev1.PublishResult{Result: &tailracev1.PublishResult_Published{Published: done}}}

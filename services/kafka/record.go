@@ -46,22 +46,23 @@ const (
 // the ring keeps them as they are.
 func encodeRecords(msgs []*confluent.Message) ([]byte, []hub.Meta) {
 	total := 0
-	for _, m := range msgs {
-		n := recordSize(m)
-		total += 1 + varintSize(uint64(n)) + n
-	}
-	body := make([]byte, 0, total)
 	meta := make([]hub.Meta, len(msgs))
 	for i, m := range msgs {
-		body = appendPiece(body, m, &meta[i])
+		n := recordSize(m)
+		meta[i].End = int32(n) // for a moment
+		total += 1 + lengthSize(n)
+	}
+	body := make([]byte, 0, total)
+	for i, m := range msgs {
+		body = appendPiece(body, m, int(meta[i].End), &meta[i])
 	}
 	return body, meta
 }
 
-// appendPiece appends the piece of one record and fills in its meta.
-func appendPiece(b []byte, m *confluent.Message, meta *hub.Meta) []byte {
+// appendPiece appends the piece of one record, of that size, and fills in its meta.
+func appendPiece(b []byte, m *confluent.Message, size int, meta *hub.Meta) []byte {
 	b = append(b, tagBatchRecords)
-	b = appendVarint(b, uint64(recordSize(m)))
+	b = appendVarint(b, uint64(size))
 
 	tp := &m.TopicPartition
 	*meta = hub.Meta{Offset: int64(tp.Offset), Time: -1, Key: -1, Epoch: -1}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -106,43 +107,48 @@ func (a *admin) names(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// appendTimeAge is for how long the answer about a topic's times is kept.
-const appendTimeAge = time.Minute
+// settingsAge is for how long the answer about a topic's settings is kept.
+const settingsAge = time.Minute
 
-type timeSetting struct {
-	broker bool
-	at     time.Time
+// topicSettings are those of a topic's settings that publishing depends on.
+type topicSettings struct {
+	brokerTime bool  // the broker sets the times (message.timestamp.type=LogAppendTime); also where it is not known
+	maxBytes   int64 // of a batch of records (max.message.bytes), 0 where it is not known
+	at         time.Time
 }
 
-// appendTime says whether the broker sets a topic's times (message.timestamp.type=LogAppendTime). Where it cannot be known, true: a time
-// left out is better than a wrong one.
-func (a *admin) appendTime(ctx context.Context, topic string) bool {
+// settings tells what publishing to a topic depends on. Where Kafka does not say, a time is rather left out than told wrongly.
+func (a *admin) settings(ctx context.Context, topic string) topicSettings {
 	a.mu.Lock()
-	s, ok := a.times[topic]
+	s, ok := a.set[topic]
 	a.mu.Unlock()
-	if ok && time.Since(s.at) < appendTimeAge {
-		return s.broker
+	if ok && time.Since(s.at) < settingsAge {
+		return s
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	s = timeSetting{broker: true, at: time.Now()}
-	_ = a.call(ctx, "describe configuration", func(ctx context.Context, c *confluent.AdminClient, limit time.Duration) error {
+	s = topicSettings{brokerTime: true, at: time.Now()}
+	_ = a.call(ctx, "describe settings", func(ctx context.Context, c *confluent.AdminClient, limit time.Duration) error {
 		rs, err := c.DescribeConfigs(ctx, []confluent.ConfigResource{{Type: confluent.ResourceTopic, Name: topic}}, confluent.SetAdminRequestTimeout(limit))
 		if err != nil {
 			return err
 		}
 		for _, r := range rs {
-			if e, ok := r.Config["message.timestamp.type"]; ok && r.Error.Code() == confluent.ErrNoError {
-				s.broker = e.Value == "LogAppendTime"
+			if r.Error.Code() != confluent.ErrNoError {
+				continue
 			}
+			if e, ok := r.Config["message.timestamp.type"]; ok {
+				s.brokerTime = e.Value == "LogAppendTime"
+			}
+			s.maxBytes, _ = strconv.ParseInt(r.Config["max.message.bytes"].Value, 10, 64)
 		}
 		return nil
 	})
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.times) >= infoTopics {
-		clear(a.times)
+	if len(a.set) >= infoTopics {
+		clear(a.set)
 	}
-	a.times[topic] = s
-	return s.broker
+	a.set[topic] = s
+	return s
 }

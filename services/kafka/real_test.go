@@ -1,0 +1,188 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/kafka"
+	"tailrace.dev/tailrace/services/kafka/kafkatest"
+)
+
+// testRecreation: librdkafka reads on at the old offset in the new log, without any error; only the topic's id tells.
+func testRecreation(t *testing.T, cluster *kafkatest.Cluster) {
+	topic := cluster.NewTopic(t, 1, nil)
+	c := newClient(t, cluster, func(cfg *kafka.Config) { cfg.DeletedAfter = 20 * time.Second })
+	r := resolve(t, c, topic, hub.Query{})
+	live := newRecorder(t, r, topic)
+	live.follow(c, 0, 0)
+	publish(t, c, topic, value("old 0"), value("old 1"))
+	eventually(t, func() bool { return live.position(0) == 2 }, "live to 2")
+	deleteTopic(t, cluster, topic)
+	for created := false; !created; { // deletion takes a moment
+		re, err := cluster.Admin(t).CreateTopic(t.Context(), 1, -1, nil, topic)
+		created = errors.Join(err, re.Err) == nil
+	}
+	k := cluster.Client(t)
+	for i := range 4 {
+		if err := k.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: fmt.Appendf(nil, "new %d", i)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func() bool { return len(live.control(hub.Recreated)) > 0 }, "told of the re-creation")
+	es := live.control(hub.Recreated)
+	if len(es) != 1 || es[0].Next != 0 || es[0].TopicID == "" || es[0].TopicID == r.TopicID {
+		t.Errorf("got %+v, want one that goes on at 0 of another id than %s", es, r.TopicID)
+	}
+	eventually(t, func() bool { return live.position(0) == 4 }, "live to the end of the new log")
+	got := texts(live.got(0), ofOurs)
+	if want := []string{`0@0 null="new 0"`, `0@1 null="new 1"`, `0@2 null="new 2"`, `0@3 null="new 3"`}; !slices.Equal(got[len(got)-4:], want) {
+		t.Errorf("got %v, want it to end with %v", got, want)
+	}
+}
+
+func testCompaction(t *testing.T, cluster *kafkatest.Cluster) {
+	topic := cluster.NewTopic(t, 1, map[string]string{
+		"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "min.compaction.lag.ms": "0",
+	})
+	c := newClient(t, cluster)
+	var rs []*tailracev1.PublishRecord
+	for i := range 200 {
+		rs = append(rs, &tailracev1.PublishRecord{Key: fmt.Append(nil, i%3), Value: fmt.Append(nil, i)})
+	}
+	publish(t, c, topic, rs...)
+	end := int64(len(rs))
+	eventually(t, func() bool {
+		// A segment is closed, and so may be compacted, when a record comes after its time.
+		end = publish(t, c, topic, &tailracev1.PublishRecord{Key: []byte("roll"), Value: []byte("v")})[0].Offset + 1
+		time.Sleep(200 * time.Millisecond)
+		return len(readLog(t, cluster, topic, 0, end)) < 150
+	}, "the log is compacted")
+	check(t, cluster, c, topic, 0)
+}
+
+// TestKillAndRestart kills the only broker under load: delivery resumes by itself, exactly, and what was told of published records is true.
+func TestKillAndRestart(t *testing.T) {
+	cluster := kafkatest.StartOwn(t, 1)
+	topic := cluster.NewTopic(t, 3, nil)
+	c := newClient(t, cluster)
+	r := resolve(t, c, topic, hub.Query{})
+	live := newRecorder(t, r, topic)
+	for p := range int32(3) {
+		live.follow(c, p, 0)
+	}
+	stop, done := make(chan struct{}), make(chan []attempt)
+	go func() { done <- publishThrough(t, c, topic, 4, stop) }()
+	for range 2 {
+		before := live.total()
+		eventually(t, func() bool { return live.total() > before+100 }, "records flow")
+		away := len(live.control(hub.Unavailable))
+		cluster.Kill9(t, 1)
+		eventually(t, func() bool { return len(live.control(hub.Unavailable)) == away+3 }, "three partitions are unavailable")
+		if c.Health().Up {
+			t.Error("health says that Kafka is up")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if _, err := c.Resolve(ctx, topic, hub.Query{}); !errors.Is(err, hub.ErrUnavailable) {
+			t.Errorf("resolve without a broker: got %v", err)
+		}
+		cancel()
+		cluster.Restart(t, 1)
+		eventually(t, func() bool { return len(live.control(hub.Available)) == away+3 }, "three partitions are available")
+	}
+	before := live.total()
+	eventually(t, func() bool { return live.total() > before+100 }, "records flow again")
+	close(stop)
+	all := <-done
+	// Records that were given up by their callers may still be on their way.
+	var ends map[int32]int64
+	eventually(t, func() bool {
+		was := fmt.Sprint(ends)
+		ends = map[int32]int64{}
+		for _, p := range resolve(t, c, topic, hub.Query{}).Partitions {
+			ends[p.Partition] = p.End
+		}
+		time.Sleep(time.Second)
+		return fmt.Sprint(ends) == was
+	}, "the log stands still")
+	count := map[string]int{}
+	for p, end := range ends {
+		eventually(t, func() bool { return live.position(p) >= end }, "partition %d live to %d", p, end)
+		truth := readLog(t, cluster, topic, p, end)
+		if got, want := texts(live.got(p), ofOurs), texts(truth, ofTheirs); !slices.Equal(got, want) {
+			t.Errorf("partition %d: got %d records live, the log has %d others", p, len(got), len(want))
+		}
+		for _, r := range truth {
+			count[string(r.Value)]++
+		}
+	}
+	told := map[tailracev1.PublishOutcome]int{}
+	for _, a := range all {
+		told[a.outcome]++
+		n := count[a.value]
+		switch {
+		case n > 1:
+			t.Errorf("%s is in the log %d times", a.value, n)
+		case a.outcome == 0 && n != 1:
+			t.Errorf("%s was acknowledged at %d and is not in the log", a.value, a.offset)
+		case a.outcome == tailracev1.PublishOutcome_PUBLISH_OUTCOME_REFUSED && n != 0:
+			t.Errorf("%s was refused and is in the log", a.value)
+		}
+	}
+	t.Logf("%d published: %v", len(all), told)
+	if told[0] == 0 || told[tailracev1.PublishOutcome_PUBLISH_OUTCOME_UNKNOWN] == 0 {
+		t.Errorf("got outcomes %v: want some acknowledged and some unknown", told)
+	}
+}
+
+// TestAdmission fills the room for records under way while no broker answers: callers wait within their deadline and are then refused.
+func TestAdmission(t *testing.T) {
+	cluster := kafkatest.StartOwn(t, 1)
+	topic := cluster.NewTopic(t, 1, nil)
+	c := newClient(t, cluster, func(cfg *kafka.Config) { cfg.PublishBytes = 16 << 20 })
+	publish(t, c, topic, value("before"))
+	cluster.Kill9(t, 1)
+	large := strings.Repeat("x", 900_000)
+	var unknown, refused int
+	for range 30 {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		results, err := c.Publish(ctx, topic, []*tailracev1.PublishRecord{value("%s", large)})
+		cancel()
+		if err != nil {
+			t.Fatal(err) // the topic is known
+		}
+		f := results[0].GetFailure()
+		switch {
+		case f.GetOutcome() == tailracev1.PublishOutcome_PUBLISH_OUTCOME_UNKNOWN:
+			unknown++
+			if f.Reason != kafka.ReasonOutcomeUnknown || f.RetryAfter != nil {
+				t.Errorf("got %v", f)
+			}
+		case f.GetReason() == kafka.ReasonKafkaUnavailable || f.GetReason() == kafka.ReasonPublishQueueFull:
+			refused++
+			if f.Outcome != tailracev1.PublishOutcome_PUBLISH_OUTCOME_REFUSED || f.RetryAfter == nil {
+				t.Errorf("got %v", f)
+			}
+		default:
+			t.Errorf("got %v", results[0])
+		}
+	}
+	if unknown < 10 || unknown > 18 || refused != 30-unknown {
+		t.Errorf("%d handed over, %d refused; want about 17 of 900 kB in 16 MiB", unknown, refused)
+	}
+	cluster.Restart(t, 1)
+	eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		results, err := c.Publish(ctx, topic, []*tailracev1.PublishRecord{value("after")})
+		return err == nil && results[0].GetPublished() != nil
+	}, "publishing works again")
+}
