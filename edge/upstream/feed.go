@@ -18,10 +18,18 @@ import (
 	"tailrace.dev/tailrace/services/hub"
 )
 
-// feed follows one partition. All but topic, name and partition belongs to the goroutine of run.
+// topic is the part of hub.Topic that a feed needs.
+type topic interface {
+	Name() string
+	ID() string
+	Count() int32
+	Append(batch ...*hub.Entry)
+}
+
+// feed follows one partition. All but the first three fields belongs to the goroutine of run.
 type feed struct {
 	source    *Source
-	topic     *hub.Topic
+	topic     topic
 	name      string
 	partition int32
 
@@ -44,16 +52,12 @@ type jump struct {
 
 // Follow implements hub.Source.
 func (s *Source) Follow(t *hub.Topic, partition int32, from int64) (unfollow func()) {
+	return s.follow(t, partition, from)
+}
+
+func (s *Source) follow(t topic, partition int32, from int64) (unfollow func()) {
 	f := &feed{source: s, topic: t, name: t.Name(), partition: partition, id: t.ID(), next: from, epoch: -1}
 	ctx, cancel := context.WithCancel(context.Background()) // it lives until unfollow
-	s.mu.Lock()
-	count := s.counts[t]
-	if count == nil {
-		count = &topicCount{told: t.Count()}
-		s.counts[t] = count
-	}
-	count.feeds++
-	s.mu.Unlock()
 	s.metrics.feeds.Inc()
 	var wg sync.WaitGroup
 	wg.Go(func() { f.run(ctx) })
@@ -61,11 +65,6 @@ func (s *Source) Follow(t *hub.Topic, partition int32, from int64) (unfollow fun
 		cancel()
 		wg.Wait()
 		s.metrics.feeds.Dec()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if count.feeds--; count.feeds == 0 {
-			delete(s.counts, t)
-		}
 	}
 }
 
@@ -91,7 +90,10 @@ func (f *feed) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r := f.source.forFeed(f.name, f.partition)
-	f.moved, f.jump, f.from = false, nil, f.next
+	f.moved, f.jump = false, nil
+	if f.id != "" {
+		f.from = f.next
+	}
 	silence := 3 * f.source.cfg.Heartbeat
 	watchdog := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer watchdog.Stop()
@@ -153,7 +155,9 @@ func (f *feed) ended(ctx context.Context, err error) bool {
 		}
 	case reasonLost, reasonDraining, reasonUnavailable:
 	default:
-		level = slog.LevelWarn // nothing that time alone heals
+		if !f.down {
+			level = slog.LevelWarn // nothing that time alone heals
+		}
 	}
 	f.source.cfg.Logger.Log(ctx, level, "feed lost", slog.String("topic", f.name), slog.Int("partition", int(f.partition)),
 		slog.Int64("next", f.next), slog.String("reason", a.reason), slog.Any("error", err))
@@ -293,18 +297,10 @@ func (f *feed) heartbeat(beat *tailracev1.Heartbeat) {
 	}
 }
 
-// topology tells a partition count that no feed of the topic has told yet. (It never falls; a topic that was created again with fewer keeps
-// those that are followed.)
+// topology tells that the topic has grown. Other feeds tell it, too: the hub takes the first. It never shrinks; a topic that was created again with
+// fewer partitions keeps those that are followed.
 func (f *feed) topology(count int32) {
-	s := f.source
-	s.mu.Lock()
-	c := s.counts[f.topic]
-	news := count > c.told
-	if news {
-		c.told = count
-	}
-	s.mu.Unlock()
-	if news {
+	if count > f.topic.Count() {
 		f.append(&hub.Entry{Kind: hub.Topology, From: f.next, Next: f.next, End: -1, Count: count})
 	}
 }

@@ -47,13 +47,29 @@ func (s *Source) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 	if err != nil {
 		return hub.Resolved{}, s.callError(ctx, r, topic, err)
 	}
+	log := make(chan *tailracev1.Topic, 1) // `started` does not tell the oldest offsets
+	go func() { log <- r.describe(ctx, topic) }()
 	started, err := firstStarted(stream)
+	if err != nil {
+		err = s.callError(ctx, r, topic, err)
+		cancel()
+	}
+	described := <-log
 	cancel()
 	_ = stream.Close() // it was cancelled
 	if err != nil {
-		return hub.Resolved{}, s.callError(ctx, r, topic, err)
+		return hub.Resolved{}, err
 	}
-	return resolved(started, q), nil
+	return resolved(started, described, q), nil
+}
+
+// describe returns what the service knows of the topic's log, nil if it does not say.
+func (r *replica) describe(ctx context.Context, topic string) *tailracev1.Topic {
+	response, err := r.topic.CallUnary(ctx, connect.NewRequest(&tailracev1.GetTopicRequest{Topic: topic}))
+	if err != nil {
+		return nil
+	}
+	return response.Msg.GetTopic()
 }
 
 // firstStarted receives the first message of a stream, which is `started`.
@@ -80,20 +96,29 @@ func readStarted(m *wirev1.SubscribeResponse) (*tailracev1.Started, error) {
 }
 
 // resolved is what `started` says of a query. For positions the hub wants them as they were asked for; where `started` has another one the asked
-// one was not in the log (or it is another log), and `started` has the oldest. Where it is in the log, the oldest is not known, and 0 as good as any.
-func resolved(m *tailracev1.Started, q hub.Query) hub.Resolved {
+// one was not in the log (or it is another log), and `started` has the oldest. Otherwise log has it; without, it is not known, and 0 as good as any.
+func resolved(m *tailracev1.Started, log *tailracev1.Topic, q hub.Query) hub.Resolved {
 	asked := make(map[int32]int64, len(q.Start.Positions))
 	for _, p := range q.Start.Positions {
 		asked[p.Partition] = p.Offset
 	}
+	oldest := make(map[int32]int64, len(log.GetPartitions()))
+	if log.GetTopicId() == m.GetTopicId() {
+		for _, p := range log.GetPartitions() {
+			oldest[p.GetPartition()] = p.GetStart()
+		}
+	}
 	res := hub.Resolved{TopicID: m.GetTopicId(), Count: m.GetPartitionCount(), Partitions: make([]hub.ResolvedPartition, len(m.GetPartitions()))}
 	for i, p := range m.GetPartitions() {
-		r := hub.ResolvedPartition{Partition: p.GetPartition(), Start: p.GetStart(), End: max(p.GetEnd(), p.GetStart()), Incomplete: p.GetIncomplete()}
-		if q.Start.Kind == hub.Earliest {
-			r.Oldest = r.Start
-		}
-		if position, named := asked[r.Partition]; named && position != r.Start {
-			r.Oldest, r.Start = r.Start, position
+		start := p.GetStart()
+		r := hub.ResolvedPartition{Partition: p.GetPartition(), Start: start, End: max(p.GetEnd(), start), Incomplete: p.GetIncomplete()}
+		r.Oldest = min(oldest[r.Partition], start)
+		position, named := asked[r.Partition]
+		switch {
+		case named && position != start:
+			r.Oldest, r.Start = start, position
+		case q.Start.Kind == hub.Earliest:
+			r.Oldest = start
 		}
 		res.Partitions[i] = r
 	}

@@ -74,22 +74,13 @@ type Source struct {
 
 	reached     chan struct{} // closed when a service has answered for the first time
 	reachedOnce sync.Once
-
-	mu     sync.Mutex
-	counts map[*hub.Topic]*topicCount
-}
-
-// topicCount is what the feeds of one topic have told of its partition count.
-type topicCount struct {
-	feeds int
-	told  int32
 }
 
 var _ hub.Source = (*Source)(nil)
 
 // New returns a Source; Run watches the services' health. It works without Run, but then takes every service for reachable.
 func New(cfg Config) (*Source, error) {
-	s := &Source{cfg: cfg.withDefaults(), reached: make(chan struct{}), counts: map[*hub.Topic]*topicCount{}}
+	s := &Source{cfg: cfg.withDefaults(), reached: make(chan struct{})}
 	if len(cfg.Addresses) == 0 {
 		return nil, errors.New("upstream: no address")
 	}
