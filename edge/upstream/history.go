@@ -20,11 +20,11 @@ const (
 
 // ReadAt implements hub.Source by a Subscribe that ends by itself. When no service answers it returns hub.ErrUnavailable, after a pause.
 func (s *Source) ReadAt(ctx context.Context, c hub.ChunkID, to int64, limit int, only *hub.Terms) ([]*hub.Entry, int64, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	streaming, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.metrics.reads.Inc()
 	r := s.next()
-	stream, err := r.subscribe.CallServerStream(ctx, connect.NewRequest(&tailracev1.SubscribeRequest{
+	stream, err := r.subscribe.CallServerStream(streaming, connect.NewRequest(&tailracev1.SubscribeRequest{
 		Topic: c.Topic, TopicId: c.TopicID, Partitions: []int32{c.Partition},
 		Keys: keysOf(only), KeyScope: tailracev1.KeyScope_KEY_SCOPE_ALL_PARTITIONS,
 		Start: startMessage(at(hub.Position{Partition: c.Partition, Offset: c.From, Epoch: -1})),

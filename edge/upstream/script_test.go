@@ -238,11 +238,13 @@ func caughtUp() *tailracev1.SubscribeResponse {
 	return &tailracev1.SubscribeResponse{Event: &tailracev1.SubscribeResponse_CaughtUp{CaughtUp: &tailracev1.CaughtUp{}}}
 }
 
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
 // newSource is a running source over services at these addresses, hasty enough for tests.
 func newSource(t *testing.T, change func(*upstream.Config), addresses ...string) *upstream.Source {
 	t.Helper()
 	cfg := upstream.Config{
-		Logger: slog.New(slog.DiscardHandler), RetryMin: time.Millisecond, RetryMax: 20 * time.Millisecond, ProbeEvery: 50 * time.Millisecond,
+		Logger: quiet(), RetryMin: time.Millisecond, RetryMax: 20 * time.Millisecond, ProbeEvery: 50 * time.Millisecond,
 	}
 	for _, a := range addresses {
 		cfg.Addresses = append(cfg.Addresses, "http://"+a)

@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"sync"
 	"time"
 
 	"connectrpc.com/connect"
-	"golang.org/x/sync/singleflight"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/services/access"
@@ -58,21 +56,17 @@ func (s *Source) listTopics(ctx context.Context) ([]*tailracev1.TopicSummary, er
 // topicsHandler keeps the last answer for a moment, so that a thousand pages that open at once cost one call.
 type topicsHandler struct {
 	source *Source
-	calls  singleflight.Group
-
-	mu   sync.Mutex
-	last topicsAnswer
-}
-
-type topicsAnswer struct {
-	list []*tailracev1.TopicSummary
-	err  error
-	at   time.Time
+	asking chan struct{} // one slot: who holds it may use the fields below
+	list   []*tailracev1.TopicSummary
+	err    error
+	at     time.Time
 }
 
 // TopicsHandler answers GET with the topics that the caller may read: {"topics":[{"name":"demo","partitions":4}]}, ordered by name. 503 while no
 // service answers.
-func (s *Source) TopicsHandler() http.Handler { return &topicsHandler{source: s} }
+func (s *Source) TopicsHandler() http.Handler {
+	return &topicsHandler{source: s, asking: make(chan struct{}, 1)}
+}
 
 type topicJSON struct {
 	Name       string `json:"name"`
@@ -109,28 +103,22 @@ func (h *topicsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer) // the caller left: nobody to tell
 }
 
-// fresh returns an answer that is at most a moment old. The call behind it serves all who wait, and so does not end with one of them.
+// fresh returns an answer that is at most a moment old, also where it is an error. One request asks, the others wait for its answer.
 func (h *topicsHandler) fresh(ctx context.Context) ([]*tailracev1.TopicSummary, error) {
-	call := h.calls.DoChan("", func() (any, error) {
-		h.mu.Lock()
-		last := h.last
-		h.mu.Unlock()
-		if time.Since(last.at) < topicsFresh {
-			return last.list, last.err
-		}
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), topicsTimeout)
-		defer cancel()
-		list, err := h.source.Topics(bounded)
-		h.mu.Lock()
-		h.last = topicsAnswer{list: list, err: err, at: time.Now()}
-		h.mu.Unlock()
-		return list, err
-	})
+	ctx, cancel := context.WithTimeout(ctx, topicsTimeout)
+	defer cancel()
 	select {
-	case result := <-call:
-		list, _ := result.Val.([]*tailracev1.TopicSummary)
-		return list, result.Err
+	case h.asking <- struct{}{}:
+		defer func() { <-h.asking }()
 	case <-ctx.Done():
 		return nil, hub.ErrUnavailable
 	}
+	if time.Since(h.at) < topicsFresh {
+		return h.list, h.err
+	}
+	list, err := h.source.Topics(ctx)
+	if !errors.Is(err, context.Canceled) { // the one that asked has left
+		h.list, h.err, h.at = list, err, time.Now()
+	}
+	return list, err
 }
