@@ -286,12 +286,22 @@ func (a *admin) offsets(ctx context.Context, topic string, partitions []int32, s
 		if err != nil {
 			return err
 		}
+		broken := 0
 		for tp, i := range r.ResultInfos {
 			o := offset{offset: int64(i.Offset)}
-			if i.Error.Code() != confluent.ErrNoError {
+			switch {
+			case i.Error.Code() != confluent.ErrNoError:
 				o.err = i.Error
+			case o.offset < -1 || o.offset < 0 && spec < 0:
+				// When the leader's connection breaks, librdkafka answers "no error" with the invalid offset -1001. Only a time
+				// has no offset (-1) where it lies after the last record.
+				o.err = fmt.Errorf("the answer has no offset (%d)", o.offset)
+				broken++
 			}
 			out[tp.Partition] = o
+		}
+		if broken > 0 && broken == len(want) {
+			return errors.New("the answer has no offsets")
 		}
 		return nil
 	})

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
@@ -113,6 +114,8 @@ func (c *Client) inspect(ctx context.Context, suspects []suspect) []finding {
 // judge acts on findings. A partition that moved since the check began lives, whatever the check says.
 func (f *follower) judge(findings []finding) {
 	f.checker.running = false
+	var lost []string
+	var why error
 	for _, fd := range findings {
 		p := fd.p
 		if f.parts[p.key] != p || p.gone || p.next != fd.next {
@@ -121,7 +124,7 @@ func (f *follower) judge(findings []finding) {
 		switch {
 		case fd.err != nil:
 			if !p.away {
-				f.log.Warn("partition is unavailable", "topic", p.key.topic, "partition", p.key.partition, "error", fd.err)
+				lost, why = append(lost, p.key.String()), fd.err
 			}
 			f.unavailable(p)
 			continue
@@ -147,6 +150,10 @@ func (f *follower) judge(findings []finding) {
 		p.stuck = false
 		p.end = max(p.end, fd.end)
 		f.touch(p)
+	}
+	if n := len(lost); n > 0 {
+		slices.Sort(lost)
+		f.log.Warn("partitions are unavailable", "count", n, "first", lost[:min(n, 5)], "error", why)
 	}
 }
 

@@ -167,7 +167,10 @@ func (c Config) compresses() bool {
 
 // common returns what all clients share.
 func (c Config) common(role string, logs chan confluent.LogEvent) confluent.ConfigMap {
-	m := confluent.ConfigMap{}
+	m := confluent.ConfigMap{
+		// Properties may set these otherwise. The default of ten seconds would be the time to come back after an outage.
+		"reconnect.backoff.max.ms": 1000,
+	}
 	for k, v := range c.Properties {
 		m[k] = v
 	}

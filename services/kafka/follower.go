@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -33,6 +34,8 @@ type key struct {
 	topic     string
 	partition int32
 }
+
+func (k key) String() string { return k.topic + "/" + strconv.Itoa(int(k.partition)) }
 
 // follower is the shared consumer: one fetch for each partition, however many subscribers. Its goroutine is the only one that calls its
 // consumer and the only writer of its partitions.

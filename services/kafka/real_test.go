@@ -91,12 +91,16 @@ func TestKillAndRestart(t *testing.T) {
 			t.Error("health says that Kafka is up")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		if _, err := c.Resolve(ctx, topic, hub.Query{}); !errors.Is(err, hub.ErrUnavailable) {
-			t.Errorf("resolve without a broker: got %v", err)
+		if r, err := c.Resolve(ctx, topic, hub.Query{}); !errors.Is(err, hub.ErrUnavailable) {
+			t.Errorf("resolve without a broker: got %v, %v", r, err)
 		}
 		cancel()
 		cluster.Restart(t, 1)
+		ready, n := time.Now(), live.total()
 		eventually(t, func() bool { return len(live.control(hub.Available)) == away+3 }, "three partitions are available")
+		told := time.Since(ready)
+		eventually(t, func() bool { return live.total() > n }, "records flow")
+		t.Logf("after the broker was ready: told available in %v, first record in %v", told, time.Since(ready))
 	}
 	before := live.total()
 	eventually(t, func() bool { return live.total() > before+100 }, "records flow again")

@@ -90,9 +90,7 @@ func (w *watcher) look(ctx context.Context) {
 	}
 	found, err := w.client.admin.describe(ctx, names)
 	if err != nil {
-		if ctx.Err() == nil {
-			w.log.Warn("look at followed topics", "error", err)
-		}
+		w.log.Debug("look at followed topics", "error", err) // health has said it
 		return
 	}
 	w.mu.Lock()
