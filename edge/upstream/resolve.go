@@ -29,10 +29,14 @@ func (s *Source) Resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 
 // ended is the error of a call whose time is up while the service was away, for the reason err.
 func (s *Source) ended(ctx context.Context, err error) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
+	case ctx.Err() != nil: // the hub asks again for others who wait, and have more time
+		return fmt.Errorf("%w: %w", err, ctx.Err())
+	default:
+		return err
 	}
-	return err
 }
 
 func (s *Source) resolve(ctx context.Context, topic string, q hub.Query) (hub.Resolved, error) {
