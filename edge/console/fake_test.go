@@ -122,19 +122,18 @@ func (f *fakeEdge) serve(w http.ResponseWriter, r *http.Request) {
 	s.send(`{"op":"welcome","session":"fake%d","protocol":1,"features":[],"heartbeatMs":15000,"maxMessageBytes":2097152}`, f.upgrades)
 	f.mu.Unlock()
 	for {
-		_, message, err := conn.Read(context.Background())
-		f.mu.Lock()
+		_, message, err := conn.Read(r.Context())
 		if err != nil {
-			delete(f.sessions, s)
-			f.mu.Unlock()
+			f.set(func(f *fakeEdge) { delete(f.sessions, s) })
 			return
 		}
 		f.handle(s, message)
-		f.mu.Unlock()
 	}
 }
 
 func (f *fakeEdge) handle(s *fakeSession, message []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	var r request
 	if err := json.Unmarshal(message, &r); err != nil {
 		f.t.Errorf("the page sent %q: %v", message, err)
@@ -177,8 +176,9 @@ func (f *fakeEdge) subscribe(s *fakeSession, r request) {
 		} else if at, ok := named.Positions[int32(p)]; ok {
 			start = offsetOf(f.t, at)
 		}
-		partitions = append(partitions, map[string]any{"partition": p, "start": start, "end": len(log[p])})
-		history = append(history, log[p][start:]...)
+		end := max(start, len(log[p])) // a test may tell of a gap that its log does not have
+		partitions = append(partitions, map[string]any{"partition": p, "start": start, "end": end})
+		history = append(history, log[p][min(start, len(log[p])):]...)
 	}
 	body, err := json.Marshal(partitions)
 	if err != nil {
@@ -278,12 +278,29 @@ func (f *fakeEdge) each(do func(*fakeSession)) {
 	}
 }
 
+// end takes every session off the list, after do; closing waits for the session's reader and so needs the mutex free.
+func (f *fakeEdge) end(do func(*fakeSession), closeIt func(*websocket.Conn) error) {
+	var ended []*fakeSession
+	f.each(func(s *fakeSession) {
+		do(s)
+		delete(f.sessions, s)
+		ended = append(ended, s)
+	})
+	for _, s := range ended {
+		_ = closeIt(s.conn) // a browser that does not answer the close frame in time is not the tests' matter
+	}
+}
+
 // cut drops every connection without a close frame.
 func (f *fakeEdge) cut() {
-	f.each(func(s *fakeSession) {
-		s.conn.CloseNow()
-		delete(f.sessions, s)
-	})
+	f.end(func(*fakeSession) {}, (*websocket.Conn).CloseNow)
+}
+
+// goodbye ends every connection in order; more is a further member of the goodbye.
+func (f *fakeEdge) goodbye(code int, reason, more string) {
+	f.end(
+		func(s *fakeSession) { s.send(`{"op":"goodbye","code":%d,"reason":%q%s}`, code, reason, more) },
+		func(c *websocket.Conn) error { return c.Close(websocket.StatusCode(code), reason) })
 }
 
 // set changes a setting.

@@ -47,7 +47,9 @@ func TestLooks(t *testing.T) {
 			check("-inspector")
 			eval[any](p, `document.getElementById('inspect-close').click(); document.getElementById('publish-toggle').click()`)
 			check("-publish")
-			f.each(func(s *fakeSession) { s.send(`{"op":"heartbeat","time":%d,"upstream":"unavailable"}`, time.Now().UnixMilli()) })
+			f.each(func(s *fakeSession) {
+				s.send(`{"op":"heartbeat","time":%d,"upstream":"unavailable"}`, time.Now().UnixMilli())
+			})
 			p.awaitState("Upstream unavailable")
 			check("-upstream")
 		})

@@ -14,16 +14,17 @@ const seconds = []; // of the last five seconds that had records: {second, count
 let topics = [];
 let serial = 0;
 
-const rows = new Rows($('table'), $('records'), { onSelect: inspect, onHeld: paintHeld });
+const rows = new Rows($('table'), $('records'), { onSelect: inspect, onChange: paintRows });
 
 // subscribe goes on at the tail's positions; fresh: anew, at the chosen start.
 function subscribe(fresh) {
   if (tail.id && fresh) link.send({ op: 'unsubscribe', id: tail.id });
   if (fresh) Object.assign(tail, { topicId: undefined, positions: new Map() });
-  Object.assign(tail, { id: `s${++serial}`, live: false, error: null, lag: undefined, resumed: tail.positions.size > 0 });
+  Object.assign(tail, { id: null, live: false, error: null, lag: undefined, resumed: tail.positions.size > 0 });
   upstream.partitions = [];
   clearTimeout(tail.retry);
   if (!tail.topic) return;
+  tail.id = `s${++serial}`;
   const start = tail.resumed ? { positions: Object.fromEntries(tail.positions), missing: 'earliest' } : tail.start;
   const frame = { op: 'subscribe', id: tail.id, topic: tail.topic, as: 'text', start };
   if (tail.topicId) frame.topicId = tail.topicId;
@@ -66,9 +67,11 @@ const onFrame = {
   published: answer,
   error(f) {
     if (f.re === 'publish') return answer(f);
-    if (f.re === 'subscribe' && f.id !== tail.id) return;
+    if (f.id !== undefined && f.id !== tail.id) return;
     tail.error = `${f.message || f.code} (${f.reason})`;
-    if (f.final && f.retryable) tail.retry = setTimeout(() => subscribe(false), Math.max(1000, f.retryAfterMs ?? 0));
+    if (!f.final || f.id === undefined) return;
+    Object.assign(tail, { id: null, live: false });
+    if (f.retryable) tail.retry = setTimeout(() => subscribe(false), Math.max(1000, f.retryAfterMs ?? 0));
   },
 };
 
@@ -199,9 +202,12 @@ function paintFilter() {
   $('key-input').placeholder = tail.keys.length ? 'and …' : 'Follow a key …';
 }
 
-function paintHeld(n, paused) {
-  $('newer').hidden = n === 0;
-  setText('newer', paused ? `${plural(n, 'newer row')} · resume` : `↑ ${plural(n, 'newer row')}`);
+function paintRows(held) {
+  $('newer').hidden = held === 0;
+  setText('newer', rows.paused ? `${plural(held, 'newer row')} · resume` : `↑ ${plural(held, 'newer row')}`);
+  $('empty').hidden = rows.shown.some((i) => i.record);
+  setText('empty-text', !tail.topic ? 'Choose a topic.' : tail.keys.length ? 'No record with this key yet.' : 'Waiting for the next record.');
+  $('from-beginning').hidden = !tail.topic || tail.start === 'earliest';
 }
 
 function paintPublished(text, tone = '') {
@@ -254,17 +260,14 @@ function paintFacts() {
   setText('fact-heard', link.state.phase === 'open' ? `heard ${Math.floor((performance.now() - link.heardAt) / 1000)} s ago` : '');
   setText('fact-close', link.lastClose ? `last close ${link.lastClose.code}${link.lastClose.reason ? ` ${visible(link.lastClose.reason)}` : ''}` : '');
   setText('fact-session', link.session ? `session ${link.session}` : '');
-  const empty = !rows.shown.some((i) => i.record);
-  $('empty').hidden = !empty;
-  setText('empty-text', !tail.topic ? 'Choose a topic.' : tail.keys.length ? 'No record with this key yet.' : 'Waiting for the next record.');
-  $('from-beginning').hidden = !tail.topic || tail.start === 'earliest';
 }
 
 function inspect(item) {
   const opened = $('inspector').hidden && item;
+  if (!item && $('inspector').contains(document.activeElement)) $('table').focus();
   $('inspector').hidden = !item;
   document.body.classList.toggle('inspecting', !!item);
-  if (!item) return $('table').focus();
+  if (!item) return;
   const { record: r, payload: p } = item;
   setText('inspect-title', `Partition ${r.partition}, offset ${r.offset}`);
   const facts = [['Key', keyText(keyOf(r))], ['Time', r.time === undefined ? 'none' : `${new Date(r.time).toISOString()}${r.timeType === 'append' ? ' (append time)' : ''}`],
@@ -317,5 +320,6 @@ Object.assign(tail, fromAddress());
 paintTopics();
 paintFilter();
 paintFacts();
+rows.schedule();
 link.open();
 loadTopics();

@@ -19,11 +19,10 @@ export function el(tag, props = {}, ...children) {
 const at = (partition, offset) => `${partition}:${offset}`;
 
 export class Rows {
-  // table is the grid that scrolls and has the focus, body its row group. onSelect(item or null), onHeld(number of waiting items, paused).
-  constructor(table, body, { onSelect, onHeld }) {
-    Object.assign(this, { table, body, onSelect, onHeld, paused: false, serial: 0 });
-    this.clear();
-    this.marks = new Set();
+  // table is the grid that scrolls and has the focus, body its row group. onSelect(item or null), onChange(number of held items).
+  constructor(table, body, { onSelect, onChange }) {
+    Object.assign(this, { table, body, onSelect, onChange, paused: false, serial: 0, marks: new Set() });
+    Object.assign(this, { pending: [], shown: [], text: 0, selected: null });
     table.addEventListener('scroll', () => this.schedule(), { passive: true });
     table.addEventListener('keydown', (e) => this.key(e));
     body.addEventListener('click', (e) => {
@@ -33,17 +32,20 @@ export class Rows {
   }
 
   clear() {
-    Object.assign(this, { pending: [], shown: [], text: 0, selected: null });
+    if (this.selected) this.select(null);
+    Object.assign(this, { pending: [], shown: [], text: 0 });
     this.body.replaceChildren();
-    this.onHeld(0, this.paused);
+    this.onChange(0);
   }
 
   // keepOnly drops the records that do not pass.
   keepOnly(pass) {
+    if (this.selected && !pass(this.selected.record)) this.select(null);
     this.pending = this.pending.filter((i) => i.note || pass(i.record));
     for (const item of this.shown) if (!item.note && !pass(item.record)) item.row.remove();
     this.shown = this.shown.filter((i) => i.row.isConnected);
     this.text = this.shown.reduce((sum, i) => sum + (i.payload?.text.length ?? 0), 0);
+    this.onChange(0);
   }
 
   record(record, live) {
@@ -75,8 +77,7 @@ export class Rows {
   flush() {
     this.frame = 0;
     const held = this.paused || this.table.scrollTop > 60;
-    this.onHeld(held ? Math.min(MAX_ROWS, this.pending.length) : 0, this.paused);
-    if (held || !this.pending.length) return;
+    if (held || !this.pending.length) return this.onChange(Math.min(MAX_ROWS, this.pending.length));
     const items = this.pending.slice(-MAX_ROWS).reverse();
     this.pending = [];
     const fragment = document.createDocumentFragment();
@@ -92,6 +93,7 @@ export class Rows {
       this.text -= item.payload?.text.length ?? 0;
       item.row.remove();
     }
+    this.onChange(0);
   }
 
   recordRow({ record: r, payload: p, live, delay }, burst) {
