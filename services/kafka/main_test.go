@@ -22,6 +22,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// discard is a logger for what is not of interest.
+var discard = slog.New(slog.DiscardHandler)
+
 // patience is for what ought to come soon, on a machine that is busy with other things.
 const patience = 60 * time.Second
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
@@ -11,14 +12,22 @@ import (
 	"tailrace.dev/tailrace/services/hub"
 )
 
-// Pauses between attempts to resolve while a partition has no leader.
+// Pauses between attempts to resolve, and for how long it is tried while some partitions answer and others do not: the caller may want only
+// the former.
 const (
 	resolvePause    = 50 * time.Millisecond
 	resolvePauseMax = 500 * time.Millisecond
+	resolvePartly   = time.Second
 )
 
+// partlyError: of the partitions asked for, some have no leader at the moment.
+type partlyError struct{ err error }
+
+func (e *partlyError) Error() string { return e.err.Error() }
+func (e *partlyError) Unwrap() error { return e.err }
+
 // Resolve is hub.Source's: the ends of the partitions and where a subscription starts in them. A partition without a leader is waited for,
-// until ctx ends or for ten seconds; an unknown topic is an error at once. hub.Last is ErrUnimplemented.
+// for a second if others answer, else until ctx ends or for ten seconds; an unknown topic or partition is an error at once. hub.Last is ErrUnimplemented.
 func (c *Client) Resolve(ctx context.Context, topic string, q hub.Query) (hub.Resolved, error) {
 	if q.Start.Kind == hub.Last {
 		return hub.Resolved{}, fmt.Errorf("start at the last records: %w", hub.ErrUnimplemented)
@@ -31,10 +40,14 @@ func (c *Client) Resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 	}
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
+	began := time.Now()
 	for pause := resolvePause; ; pause = min(2*pause, resolvePauseMax) {
 		r, err := c.resolve(ctx, topic, q)
 		if !errors.Is(err, hub.ErrUnavailable) {
 			return r, err
+		}
+		if _, partly := errors.AsType[*partlyError](err); partly && time.Since(began) > resolvePartly {
+			return hub.Resolved{}, err
 		}
 		select {
 		case <-ctx.Done():
@@ -50,15 +63,16 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 		return hub.Resolved{}, err
 	}
 	partitions := q.Partitions
-	for _, p := range partitions {
-		if p >= info.count && time.Since(info.at) > 0 { // it may be new
-			if info, err = c.admin.topic(ctx, topic, 0); err != nil {
-				return hub.Resolved{}, err
-			}
-			break
+	named := slices.Clone(partitions)
+	for _, p := range q.Start.Positions {
+		named = append(named, p.Partition)
+	}
+	if len(named) > 0 && slices.Max(named) >= info.count { // it may be new
+		if info, err = c.admin.topic(ctx, topic, 0); err != nil {
+			return hub.Resolved{}, err
 		}
 	}
-	for _, p := range partitions {
+	for _, p := range named {
 		if p < 0 || p >= info.count {
 			return hub.Resolved{}, &hub.UnknownPartitionError{Topic: topic, Partition: p, Count: info.count}
 		}
@@ -85,6 +99,7 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 	for _, p := range q.Start.Positions {
 		positions[p.Partition] = p.Offset
 	}
+	var failed []error
 	r := hub.Resolved{TopicID: info.id, Count: info.count, Partitions: make([]hub.ResolvedPartition, 0, len(partitions))}
 	for _, p := range partitions {
 		b := bounds[p]
@@ -92,10 +107,11 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 			b.err = starts[p].err
 		}
 		if b.err != nil {
-			return hub.Resolved{}, fmt.Errorf("bounds of %q partition %d: %w: %w", topic, p, hub.ErrUnavailable, b.err)
+			failed = append(failed, fmt.Errorf("bounds of %q partition %d: %w: %w", topic, p, hub.ErrUnavailable, b.err))
+			continue
 		}
 		rp := hub.ResolvedPartition{Partition: p, Oldest: b.oldest, End: max(b.end, b.oldest)}
-		at, named := positions[p]
+		at, placed := positions[p]
 		switch {
 		case q.Start.Kind == hub.Latest:
 			rp.Start = rp.End
@@ -106,7 +122,7 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 				rp.Start = rp.End
 			}
 			rp.Start = min(max(rp.Start, rp.Oldest), rp.End)
-		case named:
+		case placed:
 			rp.Start = at
 		case q.Start.Missing == hub.MissingSkip:
 			continue
@@ -117,5 +133,11 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 		}
 		r.Partitions = append(r.Partitions, rp)
 	}
-	return r, nil
+	switch len(failed) {
+	case 0:
+		return r, nil
+	case len(partitions):
+		return hub.Resolved{}, failed[0]
+	}
+	return hub.Resolved{}, &partlyError{failed[0]}
 }
