@@ -67,8 +67,7 @@ func (c *Client) Run(ctx context.Context) error {
 	defer roles.Wait()
 	defer cancel()
 
-	settings := c.cfg.common("admin", logs)
-	adminClient, err := confluent.NewAdminClient(&settings)
+	adminClient, err := confluent.NewAdminClient(c.cfg.admin(logs))
 	if err != nil {
 		c.abandon()
 		return fmt.Errorf("open admin client: %w", err)
@@ -78,8 +77,7 @@ func (c *Client) Run(ctx context.Context) error {
 	defer roles.Wait() // they ask it questions
 	defer cancel()
 	for i, f := range c.followers {
-		settings := c.cfg.follower(logs)
-		if f.consumer, err = confluent.NewConsumer(&settings); err != nil {
+		if f.consumer, err = confluent.NewConsumer(c.cfg.follower(logs)); err != nil {
 			for _, open := range c.followers[:i] {
 				closeBounded(c.log, "follower", func() { _ = open.consumer.Close() })
 			}
@@ -87,8 +85,7 @@ func (c *Client) Run(ctx context.Context) error {
 			return fmt.Errorf("open consumer: %w", err)
 		}
 	}
-	produce := c.cfg.producer(logs)
-	if err := c.producer.open(&produce); err != nil {
+	if err := c.producer.open(c.cfg.producer(logs)); err != nil {
 		for _, f := range c.followers {
 			closeBounded(c.log, "follower", func() { _ = f.consumer.Close() })
 		}
@@ -100,10 +97,7 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 	for _, r := range c.history.readers {
 		roles.Go(func() {
-			r.run(ctx, func() (*confluent.Consumer, error) {
-				settings := c.cfg.reader(logs)
-				return confluent.NewConsumer(&settings)
-			})
+			r.run(ctx, func() (*confluent.Consumer, error) { return confluent.NewConsumer(c.cfg.reader(logs)) })
 		})
 	}
 	roles.Go(func() { c.producer.run(ctx) })

@@ -165,12 +165,14 @@ func (c Config) compresses() bool {
 	return false
 }
 
-// common returns what all clients share.
-func (c Config) common(role string, logs chan confluent.LogEvent) confluent.ConfigMap {
+// settings puts together what a client is made with: defaults, which properties may change; the properties; and what correctness depends on,
+// which Validate has kept properties from.
+func (c Config) settings(role string, logs chan confluent.LogEvent, defaults, own confluent.ConfigMap) *confluent.ConfigMap {
 	m := confluent.ConfigMap{
-		// Properties may set these otherwise. The default of ten seconds would be the time to come back after an outage.
+		// The default of ten seconds would be the time to come back after an outage.
 		"reconnect.backoff.max.ms": 1000,
 	}
+	maps.Copy(m, defaults)
 	for k, v := range c.Properties {
 		m[k] = v
 	}
@@ -182,13 +184,17 @@ func (c Config) common(role string, logs chan confluent.LogEvent) confluent.Conf
 		"go.logs.channel.enable":   true,
 		"go.logs.channel":          logs,
 	})
-	return m
+	maps.Copy(m, own)
+	return &m
+}
+
+func (c Config) admin(logs chan confluent.LogEvent) *confluent.ConfigMap {
+	return c.settings("admin", logs, nil, nil)
 }
 
 // consumer returns the settings of both kinds of consumers.
-func (c Config) consumer(role string, logs chan confluent.LogEvent) confluent.ConfigMap {
-	m := c.common(role, logs)
-	maps.Copy(m, confluent.ConfigMap{
+func (c Config) consumer(role string, logs chan confluent.LogEvent, defaults, own confluent.ConfigMap) *confluent.ConfigMap {
+	maps.Copy(own, confluent.ConfigMap{
 		"group.id":                 "tailrace-broadcast", // the library wants one to assign; it is never joined
 		"isolation.level":          string(c.Isolation),
 		"auto.offset.reset":        "error",
@@ -196,37 +202,36 @@ func (c Config) consumer(role string, logs chan confluent.LogEvent) confluent.Co
 		"enable.auto.offset.store": false,
 		"enable.partition.eof":     true,
 		"fetch.queue.backoff.ms":   10, // the default of 1000 makes a bulk read three times as long
-		"fetch.error.backoff.ms":   100,
 	})
-	return m
+	return c.settings(role, logs, defaults, own)
 }
 
 // follower: a long poll, so that idle partitions cost nothing; its price is that a partition which joins waits for the poll in flight.
-func (c Config) follower(logs chan confluent.LogEvent) confluent.ConfigMap {
-	m := c.consumer("follower", logs)
-	maps.Copy(m, confluent.ConfigMap{
+func (c Config) follower(logs chan confluent.LogEvent) *confluent.ConfigMap {
+	return c.consumer("follower", logs, confluent.ConfigMap{
+		"fetch.error.backoff.ms": 100,
+	}, confluent.ConfigMap{
 		"fetch.wait.max.ms":          100,
 		"queued.max.messages.kbytes": 32 << 10,
 		"statistics.interval.ms":     int(statsInterval / time.Millisecond),
 	})
-	return m
 }
 
 // reader: short polls, since somebody waits; small buffers, since there are several.
-func (c Config) reader(logs chan confluent.LogEvent) confluent.ConfigMap {
-	m := c.consumer("history", logs)
-	maps.Copy(m, confluent.ConfigMap{
+func (c Config) reader(logs chan confluent.LogEvent) *confluent.ConfigMap {
+	return c.consumer("history", logs, confluent.ConfigMap{
+		"fetch.error.backoff.ms":    100,
+		"fetch.max.bytes":           8 << 20,
+		"max.partition.fetch.bytes": 512 << 10,
+	}, confluent.ConfigMap{
 		"fetch.wait.max.ms":          10,
 		"queued.max.messages.kbytes": 8 << 10,
-		"fetch.max.bytes":            8 << 20,
 	})
-	return m
 }
 
 // producer: its queue is far above what admission lets through, so that it is never full.
-func (c Config) producer(logs chan confluent.LogEvent) confluent.ConfigMap {
-	m := c.common("producer", logs)
-	maps.Copy(m, confluent.ConfigMap{
+func (c Config) producer(logs chan confluent.LogEvent) *confluent.ConfigMap {
+	return c.settings("producer", logs, nil, confluent.ConfigMap{
 		"enable.idempotence":           true,
 		"acks":                         "all",
 		"partitioner":                  "murmur2_random",
@@ -239,7 +244,6 @@ func (c Config) producer(logs chan confluent.LogEvent) confluent.ConfigMap {
 		"go.events.channel.size":       4096,
 		"go.produce.channel.size":      0,
 	})
-	return m
 }
 
 // maxMessageBytes is what the producer takes; below it the broker judges.

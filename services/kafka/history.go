@@ -15,8 +15,8 @@ import (
 // Bounds of history readers.
 const (
 	readQueue    = 64                     // requests that wait for one reader; more wait in their callers
-	cursorIdle   = time.Second            // a place that nobody asked for this long is given up
-	cursorBytes  = 4 << 20                // what may wait at one place while others are read; past it, the place is given up
+	cursorIdle   = 3 * time.Second        // a place that nobody asked for this long is given up
+	readerBytes  = 24 << 20               // what may wait at the places of one reader; past it, the fullest is given up
 	cursorsMax   = 64                     // places of one reader
 	readTimeout  = 10 * time.Second       // without a sign of life from Kafka
 	readPoll     = 100 * time.Millisecond // how long a cancelled caller's request may go on
@@ -152,11 +152,12 @@ type reader struct {
 	consumer *confluent.Consumer // nil until the first request
 	known    map[string]bool     // topics whose leaders it has asked for
 	cursors  map[key]*cursor
+	bytes    int // at all of them
 }
 
 // load orders readers for a new place in a partition. Called with history.mu held.
 func (r *reader) load(k key) int {
-	n := r.waiting*cursorsMax + len(r.places)
+	n := 2*r.waiting + len(r.places)
 	if r.places[k] {
 		n += cursorsMax / 2
 	}
@@ -224,6 +225,7 @@ func (r *reader) tidy() {
 // leave gives a place up, with what was fetched ahead.
 func (r *reader) leave(c *cursor) {
 	delete(r.cursors, c.key)
+	r.bytes -= c.bytes
 	r.history.left(r, c.key, c.next)
 	if err := r.consumer.IncrementalUnassign([]confluent.TopicPartition{{Topic: &c.key.topic, Partition: c.key.partition}}); err != nil {
 		r.log.Error("unassign partition", "topic", c.key.topic, "partition", c.key.partition, "error", err)
@@ -343,11 +345,25 @@ func (r *reader) message(m *confluent.Message, asked *cursor) {
 	if m.TopicPartition.Error != nil || o < c.end {
 		return
 	}
+	n := messageBytes(m)
 	c.ready = append(c.ready, m)
-	c.bytes += messageBytes(m)
+	c.bytes += n
 	c.end, c.atEnd = o+1, false
-	if c != asked && c.bytes > cursorBytes {
-		r.leave(c)
+	if r.bytes += n; r.bytes > readerBytes {
+		r.shed(asked)
+	}
+}
+
+// shed gives up the fullest place but the one that is asked for, whose own need is bounded by a chunk.
+func (r *reader) shed(asked *cursor) {
+	var fullest *cursor
+	for _, c := range r.cursors {
+		if c != asked && (fullest == nil || c.bytes > fullest.bytes) {
+			fullest = c
+		}
+	}
+	if fullest != nil && fullest.bytes > 0 {
+		r.leave(fullest)
 	}
 }
 
@@ -433,6 +449,7 @@ func (r *reader) cut(q *read, c *cursor) chunk {
 		es = []*hub.Entry{e}
 		for _, m := range c.ready[:n] {
 			c.bytes -= messageBytes(m)
+			r.bytes -= messageBytes(m)
 		}
 		r.m.historyIn.Add(float64(n))
 	}

@@ -240,7 +240,7 @@ func messageBytes(m *confluent.Message) int {
 }
 
 // recordOverhead is charged for each record besides its bytes, in memory bounds of this package.
-const recordOverhead = 512
+const recordOverhead = 384
 
 // millis is the time of a record as Kafka keeps it.
 func millis(t time.Time) time.Time { return time.UnixMilli(t.UnixMilli()) }
