@@ -40,11 +40,11 @@ func (c *jsonCodec) MarshalAppend(dst []byte, message any) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("marshal shadow: %w", err)
 		}
-		real := &tailracev1.SubscribeResponse{}
-		if err := proto.Unmarshal(ready, real); err != nil {
+		full := &tailracev1.SubscribeResponse{}
+		if err := proto.Unmarshal(ready, full); err != nil {
 			return nil, fmt.Errorf("unmarshal shadow: %w", err)
 		}
-		m = real
+		m = full
 	}
 	return protojson.MarshalOptions{}.MarshalAppend(dst, m)
 }

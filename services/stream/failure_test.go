@@ -175,6 +175,11 @@ func TestADrainCutsOffWhoTakesNothing(t *testing.T) {
 	for range 400 {
 		s.source.Append("orders", 0, hubtest.Record{Value: make([]byte, 8<<10)})
 	}
+	// What is in the hub's memory is sent before the farewell, and can't be.
+	eventually(t, "all records in the hub", func() bool {
+		next, _ := s.source.FollowedTo("orders", 0)
+		return next == 400
+	})
 	s.stop()
 	select {
 	case <-s.done:

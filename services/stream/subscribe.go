@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -91,13 +92,22 @@ type reader struct {
 	records    counter
 	bytes      counter
 
-	sentAt   time.Time // when anything was sent last
-	toldAt   time.Time // when moved positions were looked for last
-	caughtUp bool
-	moved    []hub.Position // scratch
-	message  wirev1.SubscribeResponse
-	body     wirev1.SubscribeResponse_Records
+	sentAt    time.Time // when anything was sent last
+	toldAt    time.Time // when moved positions were looked for last
+	awayAt    time.Time // when availability was looked at last
+	away      []int32   // the partitions that were told as unavailable
+	caughtUp  bool
+	moved     []hub.Position // scratch
+	awayAgain []int32        // scratch
+	message   wirev1.SubscribeResponse
+	body      wirev1.SubscribeResponse_Records
 }
+
+// How often availability is looked at: of a stream that waits, and of one that is busy, where looking must not cost much.
+const (
+	awayIdle = time.Second
+	awayBusy = 100 * time.Millisecond
+)
 
 type counter interface{ Add(float64) }
 
@@ -107,12 +117,7 @@ func (r *reader) run(ctx context.Context) error {
 		return err
 	}
 	r.toldAt = r.sentAt
-	if len(r.sub.Unavailable(nil)) > 0 {
-		if err := r.beat(r.sentAt); err != nil {
-			return err
-		}
-	}
-	timer := time.NewTimer(r.heartbeat)
+	timer := time.NewTimer(r.untilNext(time.Now()))
 	defer timer.Stop()
 	for {
 		batch, err := r.sub.Pull(r.batchBytes)
@@ -122,10 +127,11 @@ func (r *reader) run(ctx context.Context) error {
 		if err := r.batch(&batch); err != nil {
 			return err
 		}
-		if err := r.beatIfDue(); err != nil {
+		idle := len(batch.Parts) == 0 && !batch.CaughtUp
+		if err := r.beatIfDue(time.Now(), idle); err != nil {
 			return err
 		}
-		if len(batch.Parts) > 0 || batch.CaughtUp {
+		if !idle {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -133,15 +139,19 @@ func (r *reader) run(ctx context.Context) error {
 		}
 		select {
 		case <-r.waker.signal:
-		case <-timer.C:
-			if err := r.beatIfDue(); err != nil {
+		case now := <-timer.C:
+			if err := r.beatIfDue(now, true); err != nil {
 				return err
 			}
-			timer.Reset(time.Until(r.due()))
+			timer.Reset(r.untilNext(time.Now()))
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+func (r *reader) untilNext(now time.Time) time.Duration {
+	return min(r.due().Sub(now), awayIdle)
 }
 
 // due is when the stream must be looked after again: silence may last one interval, and so may the telling of a moved position,
@@ -153,33 +163,34 @@ func (r *reader) due() time.Time {
 	return r.sentAt.Add(r.heartbeat)
 }
 
-func (r *reader) beatIfDue() error {
-	now := time.Now()
-	if now.Before(r.due()) {
+// beatIfDue sends a heartbeat if one is due, and at once if a partition became unavailable or available: an edge passes that on.
+func (r *reader) beatIfDue(now time.Time, idle bool) error {
+	due := !now.Before(r.due())
+	changed := (idle || due || now.Sub(r.awayAt) >= awayBusy) && r.lookAway(now)
+	if !due && !changed {
 		return nil
 	}
 	r.moved = r.sub.Moved(r.moved[:0])
-	if len(r.moved) == 0 && now.Before(r.sentAt.Add(r.heartbeat)) {
-		r.toldAt = now
-		return nil
-	}
-	return r.sendBeat(now)
-}
-
-// beat sends a heartbeat now.
-func (r *reader) beat(now time.Time) error {
-	r.moved = r.sub.Moved(r.moved[:0])
-	return r.sendBeat(now)
-}
-
-func (r *reader) sendBeat(now time.Time) error {
 	r.toldAt = now
-	return r.event(heartbeatMessage(now, r.moved, r.sub.Lag(), r.sub.Unavailable(nil)))
+	if !changed && len(r.moved) == 0 && now.Before(r.sentAt.Add(r.heartbeat)) {
+		return nil
+	}
+	return r.event(heartbeatMessage(now, r.moved, r.sub.Lag(), r.away))
+}
+
+// lookAway says whether other partitions are unavailable than were told.
+func (r *reader) lookAway(now time.Time) bool {
+	r.awayAt = now
+	r.awayAgain = r.sub.Unavailable(r.awayAgain[:0])
+	if slices.Equal(r.away, r.awayAgain) {
+		return false
+	}
+	r.away, r.awayAgain = r.awayAgain, r.away
+	return true
 }
 
 // batch sends what was pulled, in order: neighbouring records as one message, everything else in a message of its own.
 func (r *reader) batch(b *hub.Batch) error {
-	changed := false
 	for parts := b.Parts; len(parts) > 0; {
 		var err error
 		p := &parts[0]
@@ -197,9 +208,9 @@ func (r *reader) batch(b *hub.Batch) error {
 			err = r.event(gap)
 		case hub.Topology:
 			err = r.event(&tailracev1.Topology{Partitions: p.Count})
-		case hub.Unavailable, hub.Available:
-			changed = true
-		case hub.Deleted, hub.Records, hub.Advance: // an error follows the first; the others were carried
+		case hub.Records, hub.Advance: // carried
+		case hub.Unavailable, hub.Available: // told by heartbeats
+		case hub.Deleted: // the error follows
 		}
 		if err != nil {
 			return err
@@ -207,12 +218,7 @@ func (r *reader) batch(b *hub.Batch) error {
 	}
 	if b.CaughtUp {
 		r.caughtUp = true
-		if err := r.event(&tailracev1.CaughtUp{}); err != nil {
-			return err
-		}
-	}
-	if changed { // at once: an edge passes it on
-		return r.beat(time.Now())
+		return r.event(&tailracev1.CaughtUp{})
 	}
 	return nil
 }

@@ -162,15 +162,6 @@ func TestAvailabilityIsToldAtOnce(t *testing.T) {
 	if got := back.GetUnavailablePartitions(); len(got) != 0 {
 		t.Errorf("got %v", got)
 	}
-
-	s.source.SetUnavailable("orders", 2, true)
-	sub.until(func(m *tailracev1.SubscribeResponse) bool { return m.GetHeartbeat() != nil })
-	late := subscribe(t, s.client(), m)
-	late.started()
-	first := late.next().GetHeartbeat()
-	if got := first.GetUnavailablePartitions(); len(got) != 1 || got[0] != 2 {
-		t.Errorf("who comes later is told %v", got)
-	}
 }
 
 func TestStartAndEndAreOneLineEach(t *testing.T) {
