@@ -1,5 +1,7 @@
 package hub
 
+import "sort"
+
 // Seq is a place in the arrival order of a topic: the number of entries that came before it. One Seq stands for a position in every
 // partition of the topic.
 type Seq int64
@@ -107,8 +109,76 @@ type Batch struct {
 	Bytes    int  // of their pieces
 	CaughtUp bool // with this batch every position has reached the end that Started told; once per subscription
 
-	next Seq // for Skip
+	// For Skip.
+	next Seq
+	seg  *segment
 }
 
 // Next is the place after a batch that Topic.Read gave.
 func (b *Batch) Next() Seq { return b.next }
+
+// entryBytes is what an entry costs beside its records and their Meta.
+const (
+	entryBytes = 192
+	metaBytes  = 40
+)
+
+func (e *Entry) size() int64 { return int64(len(e.Body) + metaBytes*len(e.Meta) + entryBytes) }
+
+// bytes returns the size of the pieces [lo, hi).
+func (e *Entry) bytes(lo, hi int) int { return int(e.bodyAt(hi) - e.bodyAt(lo)) }
+
+// search returns the first record at or above an offset.
+func (e *Entry) search(offset int64) int {
+	return sort.Search(len(e.Meta), func(i int) bool { return e.Meta[i].Offset >= offset })
+}
+
+// fit returns how far [lo, hi) fits into room, but at least one record.
+func (e *Entry) fit(lo, hi, room int) int {
+	if e.bytes(lo, hi) <= room {
+		return hi
+	}
+	most := int64(e.bodyAt(lo)) + int64(room)
+	n := sort.Search(hi-lo, func(i int) bool { return int64(e.Meta[lo+i].End) > most })
+	return max(lo+n, lo+1)
+}
+
+// recordBytes returns the size of record i: its piece without tag and length.
+func (e *Entry) recordBytes(i int) int {
+	at := int(e.bodyAt(i)) + 1
+	for e.Body[at]&0x80 != 0 {
+		at++
+	}
+	return int(e.Meta[i].End) - at - 1
+}
+
+// above returns a copy of a Records entry without what lies below from.
+func (e *Entry) above(from int64) *Entry {
+	lo := e.search(from)
+	base := e.bodyAt(lo)
+	c := &Entry{Kind: e.Kind, Partition: e.Partition, From: from, Next: e.Next, End: e.End, Body: e.Body[base:]}
+	c.Meta = make([]Meta, len(e.Meta)-lo)
+	for i := range c.Meta {
+		m := e.Meta[lo+i]
+		m.End -= base
+		if m.Key >= 0 {
+			m.Key -= base
+		}
+		c.Meta[i] = m
+	}
+	return c
+}
+
+// add adds a part.
+func (b *Batch) add(e *Entry, lo, hi int, from, next int64) {
+	b.Parts = append(b.Parts, Part{Entry: e, Lo: lo, Hi: hi, From: from, Next: next})
+	if lo < hi {
+		b.Records += hi - lo
+		b.Bytes += e.bytes(lo, hi)
+	}
+}
+
+// maxParts bounds a batch of small entries.
+const maxParts = 1024
+
+func (b *Batch) full(max int) bool { return b.Bytes >= max || len(b.Parts) >= maxParts }

@@ -1,0 +1,201 @@
+package hub
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+)
+
+// scratch holds the refs that a filtered subscription pulls through.
+type scratch struct{ refs []ref }
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// pullFiltered takes what the logs of the subscription's terms have from the cursor on.
+func (s *Subscription) pullFiltered(b *Batch, max int) {
+	sc := scratches.Get().(*scratch)
+	defer scratches.Put(sc)
+	for s.final == nil {
+		if b.full(max) {
+			return
+		}
+		fed := s.topic.refresh()
+		if s.seq >= fed {
+			return
+		}
+		horizon, ok := s.collect(sc, fed)
+		if !ok {
+			s.fall(b)
+			return
+		}
+		switch s.replay(b, sc.refs, max) {
+		case replayFull:
+			s.retarget()
+			return
+		case replayEvicted:
+			s.fall(b)
+			return
+		}
+		g := s.topic.find(horizon)
+		if g == nil {
+			continue // evicted, without anything of this subscription
+		}
+		s.seg, s.seq = g, horizon
+		s.retarget()
+		if horizon == fed {
+			return
+		}
+	}
+}
+
+// collect gathers the refs of [s.seq, horizon) from the logs of terms and of control entries, in order. !ok: something was evicted.
+func (s *Subscription) collect(sc *scratch, fed Seq) (horizon Seq, ok bool) {
+	sc.refs = sc.refs[:0]
+	sources := 0
+	horizon = fed
+	for _, tm := range s.filter.terms {
+		had := len(sc.refs)
+		var upTo Seq
+		sc.refs, upTo, ok = tm.read(sc.refs, s.seq, fed)
+		if !ok {
+			return s.seq, false
+		}
+		horizon = min(horizon, upTo)
+		if len(sc.refs) > had {
+			sources++
+		}
+	}
+	for _, c := range s.topic.controlsIn(s.seq, fed) {
+		sc.refs = append(sc.refs, ref{c.seq, -2})
+		sources = 2
+	}
+	if sources > 1 {
+		slices.SortFunc(sc.refs, func(a, b ref) int {
+			if c := cmp.Compare(a.seq, b.seq); c != 0 {
+				return c
+			}
+			return cmp.Compare(a.record, b.record)
+		})
+	}
+	if horizon < fed {
+		n, _ := slices.BinarySearchFunc(sc.refs, horizon, func(r ref, h Seq) int { return cmp.Compare(r.seq, h) })
+		sc.refs = sc.refs[:n]
+	}
+	return horizon, true
+}
+
+type replayed uint8
+
+const (
+	replayDone replayed = iota
+	replayFull
+	replayEvicted
+)
+
+// replay takes the entries that refs name. The cursor follows.
+func (s *Subscription) replay(b *Batch, refs []ref, max int) replayed {
+	for len(refs) > 0 && s.final == nil {
+		seq, n := refs[0].seq, 1
+		for n < len(refs) && refs[n].seq == seq {
+			n++
+		}
+		g := s.seg
+		if seq >= g.end() || g.data.Load() == nil {
+			if g = s.topic.find(seq); g == nil {
+				return replayEvicted
+			}
+		}
+		data := g.data.Load()
+		if data == nil {
+			return replayEvicted
+		}
+		s.seg, s.seq = g, seq
+		e, st := (*data)[seq-g.base], &g.steps[seq-g.base]
+		fits := true
+		if refs[0].record < 0 || s.filter.keys == nil {
+			fits = s.take(b, e, st, max)
+		} else {
+			fits = s.takeRecords(b, e, st, refs[:n], max)
+		}
+		if !fits {
+			return replayFull
+		}
+		s.seq++
+		refs = refs[n:]
+	}
+	return replayDone
+}
+
+// takeRecords takes the records of the entry at the cursor that refs name, as runs. It returns false if there is no room for all: then the
+// cursor stays, and the partition is ahead of it by what was taken.
+func (s *Subscription) takeRecords(b *Batch, e *Entry, st *step, refs []ref, max int) bool {
+	if !s.reads(e.Partition) {
+		return true
+	}
+	from := st.from
+	if k, apart := s.find(e.Partition); apart {
+		if bh := &s.behind[k]; !bh.ahead || bh.pos >= e.Next {
+			return true
+		}
+		from = s.behind[k].pos
+	}
+	told := -1
+	for i := 0; i < len(refs); {
+		lo := int(refs[i].record)
+		if e.Meta[lo].Offset < from {
+			i++
+			continue
+		}
+		hi := lo + 1
+		for i++; i < len(refs) && int(refs[i].record) == hi; i++ {
+			hi++
+		}
+		if b.full(max) || b.Bytes > 0 && e.bytes(lo, lo+1) > max-b.Bytes {
+			if told >= 0 {
+				last := &e.Meta[lo-1]
+				b.Parts[told].Next = last.Offset + 1
+				s.setAhead(e.Partition, mark{last.Offset + 1, last.Epoch}, st.from)
+			}
+			return false
+		}
+		cut := e.fit(lo, hi, max-b.Bytes)
+		last := &e.Meta[cut-1]
+		told = len(b.Parts)
+		b.add(e, lo, cut, from, last.Offset+1)
+		from = last.Offset + 1
+		if cut < hi {
+			s.setAhead(e.Partition, mark{from, last.Epoch}, st.from)
+			return false
+		}
+	}
+	if told >= 0 {
+		b.Parts[told].Next = e.Next
+	}
+	return true
+}
+
+// setAhead notes that a partition is ahead of the cursor: a part of the entry there was taken.
+func (s *Subscription) setAhead(partition int32, m mark, target int64) {
+	s.setBehind(partition, m, target).ahead = true
+}
+
+// skipOthers moves the cursor up to the next entry that is the subscription's own.
+func (s *Subscription) skipOthers() {
+	fed := s.topic.refresh()
+	if s.seq >= fed {
+		return
+	}
+	sc := scratches.Get().(*scratch)
+	defer scratches.Put(sc)
+	to, ok := s.collect(sc, fed)
+	if !ok {
+		return // the next Pull falls back on history
+	}
+	if len(sc.refs) > 0 {
+		to = sc.refs[0].seq
+	}
+	if g := s.topic.find(to); g != nil && to > s.seq {
+		s.seg, s.seq = g, to
+		s.retarget()
+	}
+}

@@ -1,0 +1,72 @@
+package hub
+
+import "io"
+
+// limit cuts a batch down to the limits. The first parts, the prelude, lie before the start and pass.
+func (s *Subscription) limit(b *Batch, prelude int) {
+	l := s.limits
+	out := Batch{Parts: make([]Part, 0, len(b.Parts))}
+	for i := range b.Parts {
+		p := &b.Parts[i]
+		if i < prelude || p.Kind == Topology {
+			out.Parts = append(out.Parts, *p)
+			continue
+		}
+		if !l.part(&out, *p) {
+			s.final = io.EOF
+			break
+		}
+	}
+	*b = out
+	if l.stopAll && s.final == nil {
+		for len(l.left) > 0 && s.placeOf(l.left[0]).next >= l.stops[l.left[0]] {
+			l.left = l.left[1:]
+		}
+		if len(l.left) == 0 {
+			s.final = io.EOF
+		}
+	}
+}
+
+// part adds what the limits leave of a part. It returns false if the end is reached.
+func (l *limits) part(out *Batch, p Part) bool {
+	if stop, ok := l.stops[p.Partition]; ok && p.Next > stop {
+		if p.From >= stop {
+			return true
+		}
+		if p.Next = stop; p.Kind == Records {
+			p.Hi = max(p.Lo, min(p.Hi, p.search(stop)))
+		}
+	}
+	if p.Kind != Records {
+		out.Parts = append(out.Parts, p)
+		return true
+	}
+	from, lo := p.From, p.Lo
+	flush := func(hi int, next int64) {
+		if lo < hi || next > from {
+			out.add(p.Entry, lo, hi, from, next)
+		}
+		from, lo = next, hi
+	}
+	for i := p.Lo; i < p.Hi; i++ {
+		size, offset := p.recordBytes(i), p.Meta[i].Offset
+		if l.most > 0 && size > l.most {
+			flush(i, offset)
+			gap := &Entry{Kind: Gap, Reason: GapTooLarge, Partition: p.Partition, From: offset, Next: offset + 1, End: p.End}
+			out.add(gap, 0, 0, offset, offset+1)
+			from, lo = offset+1, i+1
+			continue
+		}
+		l.records--
+		l.bytes -= int64(size)
+		if l.records == 0 || l.bytes <= 0 {
+			flush(i+1, offset+1)
+			return false
+		}
+	}
+	if lo == p.Lo || lo < p.Hi || from < p.Next {
+		flush(p.Hi, p.Next)
+	}
+	return true
+}

@@ -1,0 +1,214 @@
+package hub
+
+import "sort"
+
+// pullWhole takes what the ring has from the cursor on, for a subscription to a whole topic.
+func (s *Subscription) pullWhole(b *Batch, max int) {
+	for s.final == nil {
+		g := s.seg
+		data := g.data.Load()
+		if data == nil {
+			if g := s.topic.find(s.seq); g != nil {
+				s.seg = g // it stood at the end of what was evicted
+				continue
+			}
+			s.fall(b)
+			return
+		}
+		n := int(g.n.Load())
+		for i := int(s.seq - g.base); i < n; i++ {
+			if !s.take(b, (*data)[i], &g.steps[i], max) {
+				return
+			}
+			s.seq++
+			if s.final != nil {
+				return
+			}
+		}
+		after, moved, evicted := g.next(n)
+		switch {
+		case evicted, moved:
+		case after == nil:
+			return
+		default:
+			s.seg = after
+		}
+	}
+}
+
+// take takes the entry at the cursor. It returns false if there is no room for it: then the cursor stays.
+func (s *Subscription) take(b *Batch, e *Entry, st *step, max int) bool {
+	if b.full(max) {
+		return false
+	}
+	switch e.Kind {
+	case Records, Advance:
+	default:
+		s.control(b, control{s.seq, e, st.from})
+		return true
+	}
+	from, lo := st.from, 0
+	k, apart := s.find(e.Partition)
+	if apart {
+		bh := &s.behind[k]
+		switch {
+		case !bh.ahead:
+			bh.target = e.Next // history brings it
+			return true
+		case bh.pos >= e.Next:
+			if bh.target = e.Next; bh.pos == bh.target {
+				s.drop(k)
+			}
+			return true
+		}
+		from, lo = bh.pos, e.search(bh.pos)
+	}
+	hi := len(e.Meta)
+	if size := e.bytes(lo, hi); b.Bytes+size > max && size > 0 {
+		if b.Bytes > 0 {
+			return false
+		}
+		hi = e.fit(lo, hi, max)
+	}
+	if hi < len(e.Meta) {
+		last := &e.Meta[hi-1]
+		b.add(e, lo, hi, from, last.Offset+1)
+		s.setAhead(e.Partition, mark{last.Offset + 1, last.Epoch}, st.from)
+		return false
+	}
+	b.add(e, lo, hi, from, e.Next)
+	if apart {
+		s.drop(k)
+	}
+	return true
+}
+
+// control takes an entry that is more than records.
+func (s *Subscription) control(b *Batch, c control) {
+	e := c.e
+	switch e.Kind {
+	case Deleted:
+		s.final = ErrTopicDeleted
+		return
+	case Topology:
+		s.takeTopology(b, e)
+		return
+	case seek:
+		s.gain(b, c)
+		return
+	}
+	if !s.reads(e.Partition) {
+		return
+	}
+	k, apart := s.find(e.Partition)
+	pos := c.from
+	if apart {
+		pos = s.behind[k].pos
+	}
+	back := e.Kind == Recreated || e.Next < c.from
+	switch {
+	case e.Kind == Recreated, back && pos > e.Next:
+		b.add(e, 0, 0, pos, e.Next)
+		if apart {
+			s.behind[k].jump(e.Next)
+		}
+	case back:
+		s.behind[k].cut(e.Next)
+	case !apart:
+		b.add(e, 0, 0, max(c.from, e.From), e.Next)
+	case !s.behind[k].ahead:
+		s.behind[k].target = e.Next
+		s.behind[k].miss(e, max(c.from, e.From))
+	case e.Next > pos:
+		b.add(e, 0, 0, max(pos, e.From), e.Next)
+		s.behind[k].jump(e.Next)
+	default:
+		s.behind[k].target = e.Next
+	}
+	if apart && !s.falling && s.behind[k].pos == s.behind[k].target {
+		s.drop(k)
+	}
+}
+
+// takeTopology tells a new number of partitions. Their positions come with the entries that say where they begin.
+func (s *Subscription) takeTopology(b *Batch, e *Entry) {
+	if e.Count <= s.count {
+		return
+	}
+	was := s.count
+	s.count = e.Count
+	b.add(e, 0, 0, 0, 0)
+	switch f := s.filter; {
+	case f == nil:
+	case f.grows:
+		for p := was; p < s.count; p++ {
+			s.await(p)
+		}
+	case f.all:
+		for int32(len(f.told)) < s.count {
+			f.told = append(f.told, 0)
+		}
+	case f.hashed:
+		s.rehash()
+	}
+}
+
+// gain begins to read a partition that was added, where c says.
+func (s *Subscription) gain(b *Batch, c control) {
+	e := c.e
+	if !s.gains(c) {
+		return
+	}
+	if e.From > 0 {
+		b.add(&Entry{Kind: Advance, Partition: e.Partition, From: 0, Next: e.From, End: e.End}, 0, 0, 0, e.From)
+	}
+	if s.falling || e.From < e.Next {
+		s.setBehind(e.Partition, mark{e.From, -1}, e.Next)
+	}
+}
+
+// gains says whether a seek is the beginning of a partition that the subscription waits for.
+func (s *Subscription) gains(c control) bool {
+	f, p := s.filter, c.e.Partition
+	if c.e.Next < 0 || p >= s.count {
+		return false
+	}
+	if f == nil || f.all {
+		return c.from < 0
+	}
+	for i, waiting := range f.waiting {
+		if waiting == p {
+			f.waiting = append(f.waiting[:i], f.waiting[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// fall turns the positions at a cursor that fell off the ring into positions behind, and goes on at the head.
+func (s *Subscription) fall(b *Batch) {
+	g, seq := s.topic.front()
+	if s.filter != nil {
+		for g = nil; g == nil; g = s.topic.find(seq) { // nil: all up to there was evicted meanwhile
+			seq = s.topic.refresh()
+		}
+	}
+	s.retreat()
+	s.falling = true
+	for _, c := range s.topic.controlsIn(s.seq, seq) {
+		s.control(b, c)
+	}
+	s.falling = false
+	s.seg, s.seq = g, seq
+	s.retarget()
+}
+
+// controlsIn returns the control entries of [from, to) that are still known.
+func (t *Topic) controlsIn(from, to Seq) []control {
+	cs := *t.controls.Load()
+	if len(cs) == 0 || cs[len(cs)-1].seq < from {
+		return nil
+	}
+	at := func(seq Seq) int { return sort.Search(len(cs), func(i int) bool { return cs[i].seq >= seq }) }
+	return cs[at(from):at(to)]
+}
