@@ -23,7 +23,7 @@ const benchPartitions = 8
 func filled(b *testing.B, cluster *kafkatest.Cluster, n int) string {
 	b.Helper()
 	topic := cluster.NewTopic(b, benchPartitions, nil)
-	k := cluster.Client(b, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxBufferedRecords(100_000), kgo.ProducerLinger(5*time.Millisecond))
+	k := cluster.Client(b, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxBufferedRecords(100_000), kgo.ProducerLinger(5*time.Millisecond), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	for i := range n {
 		k.Produce(b.Context(), &kgo.Record{Topic: topic, Partition: int32(i % benchPartitions), Key: fmt.Append(nil, i%1000), Value: make([]byte, 128)}, nil)
 	}

@@ -201,7 +201,6 @@ func (c Config) consumer(role string, logs chan confluent.LogEvent, defaults, ow
 		"enable.auto.commit":       false,
 		"enable.auto.offset.store": false,
 		"enable.partition.eof":     true,
-		"fetch.queue.backoff.ms":   10, // the default of 1000 makes a bulk read three times as long
 	})
 	return c.settings(role, logs, defaults, own)
 }
@@ -212,20 +211,23 @@ func (c Config) follower(logs chan confluent.LogEvent) *confluent.ConfigMap {
 		"fetch.error.backoff.ms": 100,
 	}, confluent.ConfigMap{
 		"fetch.wait.max.ms":          100,
+		"fetch.queue.backoff.ms":     10, // the default of 1000 makes a bulk read three times as long
 		"queued.max.messages.kbytes": 32 << 10,
 		"statistics.interval.ms":     int(statsInterval / time.Millisecond),
 	})
 }
 
-// reader: short polls, since somebody waits; small buffers, since there are several.
+// reader: short polls, since somebody waits; small buffers, since there are several, and since what librdkafka has at hand is one queue for all
+// places of a reader: who asks for one must take what lies before it.
 func (c Config) reader(logs chan confluent.LogEvent) *confluent.ConfigMap {
 	return c.consumer("history", logs, confluent.ConfigMap{
 		"fetch.error.backoff.ms":    100,
-		"fetch.max.bytes":           8 << 20,
+		"fetch.max.bytes":           4 << 20,
 		"max.partition.fetch.bytes": 512 << 10,
 	}, confluent.ConfigMap{
 		"fetch.wait.max.ms":          10,
-		"queued.max.messages.kbytes": 8 << 10,
+		"fetch.queue.backoff.ms":     10,
+		"queued.max.messages.kbytes": 2 << 10,
 	})
 }
 
