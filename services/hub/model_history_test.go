@@ -3,6 +3,9 @@ package hub_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -15,11 +18,12 @@ type history struct {
 
 // step is an operation and the numbers that its choices are made from.
 type step struct {
+	at   int // in the history as drawn
 	op   op
 	a, b uint32
 }
 
-func (s step) String() string { return fmt.Sprintf("%s(%d, %d)", s.op, s.a, s.b) }
+func (s step) String() string { return fmt.Sprintf("%d %s", s.at, s.op) }
 
 // random returns the source of the step's choices.
 func (s step) random() *rand.Rand { return rand.New(rand.NewPCG(uint64(s.a), uint64(s.b))) }
@@ -98,10 +102,29 @@ func newHistory(seed uint64) history {
 			drawn = append(drawn, o)
 		}
 	}
-	for range 20 + random.IntN(120) {
-		h.steps = append(h.steps, step{op: drawn[random.IntN(len(drawn))], a: random.Uint32(), b: random.Uint32()})
+	for at := range 20 + random.IntN(120) {
+		h.steps = append(h.steps, step{at: at, op: drawn[random.IntN(len(drawn))], a: random.Uint32(), b: random.Uint32()})
 	}
 	return h
+}
+
+// keep leaves out all steps but those that are named, by their numbers with commas between.
+func (h history) keep(names string) history {
+	if names == "" {
+		return h
+	}
+	kept := strings.Split(names, ",")
+	h.steps = slices.DeleteFunc(h.steps, func(s step) bool { return !slices.Contains(kept, strconv.Itoa(s.at)) })
+	return h
+}
+
+// names is what keep takes.
+func (h history) names() string {
+	var names []string
+	for _, s := range h.steps {
+		names = append(names, strconv.Itoa(s.at))
+	}
+	return strings.Join(names, ",")
 }
 
 // shrink leaves out steps as long as the history still fails, and returns a small one that does.

@@ -12,10 +12,10 @@ import (
 func (r *reader) begin(before *snapshot) error {
 	r.started = r.sub.Started()
 	t := r.log.topics[r.request.Topic]
-	if !slices.Contains(t.ids[before.ids-1:], r.started.TopicID) {
+	if !slices.Contains(t.ids[before.ids-1:], r.started.TopicID) && !(before.followed && slices.Contains(t.ids, r.started.TopicID)) {
 		return fmt.Errorf("started with topic id %q, want %q", r.started.TopicID, t.id)
 	}
-	if c := r.started.Count; c < before.count || c > t.count() {
+	if c := r.started.Count; c < before.count && !before.followed || c > t.count() {
 		return fmt.Errorf("started with %d partitions of the topic, want %d", c, t.count())
 	}
 	var got []int32
@@ -89,10 +89,19 @@ func (r *reader) judgeStart(c *cursor, p hub.StartedPartition, low, high int64) 
 
 // snapshot is how a topic was when a Subscribe was called.
 type snapshot struct {
-	ids   int // it had had
-	count int32
-	ends  []int64
-	lives []int
+	ids      int  // it had had
+	followed bool // so that the hub knows what it was told of the topic
+	count    int32
+	ends     []int64
+	lives    []int
+}
+
+// after makes a snapshot not expect more than an earlier one.
+func (s *snapshot) after(earlier *snapshot) {
+	for i, end := range earlier.ends {
+		s.ends[i] = min(s.ends[i], end)
+	}
+	s.ids, s.count, s.followed = min(s.ids, earlier.ids), min(s.count, earlier.count), s.followed || earlier.followed
 }
 
 // bounds returns between what a partition's end was since the snapshot.
@@ -220,11 +229,15 @@ func (r *reader) judgeTooLarge(v *life, pos int64, p *hub.Part) error {
 // judgePositions judges the positions, and moves the cursors silently where nothing was left out.
 func (r *reader) judgePositions() error {
 	positions := r.sub.Positions(nil)
-	if len(positions) != len(r.cursors) {
+	over := r.counted() // what came with the last record is known to the hub, and was not told
+	if len(positions) != len(r.cursors) && !over {
 		return fmt.Errorf("%d positions, want one for each of %d partitions", len(positions), len(r.cursors))
 	}
 	for _, p := range positions {
 		c := r.cursors[p.Partition]
+		if c == nil && over {
+			continue
+		}
 		if c == nil {
 			return fmt.Errorf("position %d of partition %d, which is not read", p.Offset, p.Partition)
 		}
@@ -251,9 +264,9 @@ func (r *reader) judgePositions() error {
 	return nil
 }
 
-// judgeEpoch: the epoch of a position is that of a record before it, and not older than that of the last record delivered.
+// judgeEpoch: the epoch of a position is unknown, or that of a record before it and not older than that of the last record delivered.
 func (c *cursor) judgeEpoch(epoch int32) error {
-	if epoch == -1 && c.epoch == -1 || epoch == c.epoch {
+	if epoch == -1 || epoch == c.epoch {
 		return nil
 	}
 	for _, v := range c.lives {
@@ -313,8 +326,7 @@ func (r *reader) judgeCaughtUp(b *hub.Batch) error {
 
 // stopReached says whether EOF is due.
 func (r *reader) stopReached() bool {
-	stop := r.request.Stop
-	if stop.Records > 0 && r.records >= stop.Records || stop.Bytes > 0 && r.bytes >= stop.Bytes {
+	if r.counted() {
 		return true
 	}
 	named, reached := false, true
@@ -325,6 +337,12 @@ func (r *reader) stopReached() bool {
 		}
 	}
 	return named && reached
+}
+
+// counted says whether the stop by records or bytes was reached.
+func (r *reader) counted() bool {
+	stop := r.request.Stop
+	return stop.Records > 0 && r.records >= stop.Records || stop.Bytes > 0 && r.bytes >= stop.Bytes
 }
 
 // hashesTo says whether one of the keys belongs to a partition, as Kafka's Java client has it.

@@ -17,7 +17,7 @@ type plainTopic struct {
 	id         string
 	ids        []string // all that it had
 	deleted    bool
-	deletions  int
+	gone       []string // ids that were deleted for good
 	partitions []*plainPartition
 }
 
@@ -93,7 +93,7 @@ func (t *plainTopic) snapshot(followed func(int32) (int64, bool)) *snapshot {
 	for i, p := range t.partitions {
 		end := p.now().end()
 		if next, ok := followed(int32(i)); ok {
-			end = min(end, next)
+			end, s.followed = min(end, next), true
 		}
 		s.ends = append(s.ends, end)
 		s.lives = append(s.lives, len(p.lives))

@@ -26,14 +26,13 @@ type reader struct {
 	cursors map[int32]*cursor
 	started hub.Started
 
-	deletions int // of the topic, when the subscription began
-	records   int64
-	bytes     int64
-	caughtUp  bool
-	ended     error
-	drained   bool // the hub drains: ErrDraining is due
-	races     bool // positions may move between a pull and a look at them
-	trace     func(format string, args ...any)
+	records  int64
+	bytes    int64
+	caughtUp bool
+	ended    error
+	drained  bool // the hub drains: ErrDraining is due
+	races    bool // positions may move between a pull and a look at them
+	trace    func(format string, args ...any)
 }
 
 // cursor is a reader's place in one partition.
@@ -52,7 +51,7 @@ type cursor struct {
 func newReader(name string, request hub.Request, log *plainLog) *reader {
 	r := &reader{
 		name: name, request: request, log: log, lock: noLock{}, cursors: map[int32]*cursor{}, grows: request.Partitions == nil,
-		deletions: log.topics[request.Topic].deletions, trace: func(string, ...any) {},
+		trace: func(string, ...any) {},
 	}
 	if request.Keys != nil {
 		r.keys = map[string]struct{}{}
@@ -65,6 +64,9 @@ func newReader(name string, request hub.Request, log *plainLog) *reader {
 
 // reach adds the lives that a reader may be in without having been told: those that share all that is below its position.
 func (c *cursor) reach() []*life {
+	if c.fresh {
+		return c.partition.lives // where it begins is found out when it is told
+	}
 	reached := slices.Clone(c.lives)
 	for i := 0; i < len(reached); i++ {
 		next := reached[i].index + 1
@@ -77,6 +79,17 @@ func (c *cursor) reach() []*life {
 		}
 	}
 	return reached
+}
+
+// begin lets a partition that was added begin at its oldest record, as it was found.
+func (c *cursor) begin(p *hub.Part) {
+	from := p.From
+	if p.Kind == hub.Advance {
+		from = p.Next
+	}
+	if from > c.pos && from <= *c.partition.now().oldest {
+		c.pos = from
+	}
 }
 
 // keep goes on with the lives in which a step is right; err is why it is wrong in the last.
@@ -117,9 +130,9 @@ func (r *reader) pull(limit int) (any bool, err error) {
 		return false, nil
 	}
 	r.lock.Lock()
-	due := r.stopReached()
+	due := r.stopReached() && !r.anyReset()
 	r.lock.Unlock()
-	batch, end := r.take(limit)
+	batch, whole, end := r.take(limit)
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	if end != nil {
@@ -130,8 +143,11 @@ func (r *reader) pull(limit int) (any bool, err error) {
 		r.ended = end
 		return false, r.judgeEnd(end)
 	}
-	if due && len(batch.Parts) > 0 {
-		return true, errors.New("parts after the stop was reached")
+	if due && batch.Records > 0 {
+		return true, errors.New("records after the stop was reached")
+	}
+	if whole && batch.Bytes > limit {
+		limit = len(batch.Parts[0].Body) // one entry, never more
 	}
 	if err := r.judge(&batch, limit); err != nil {
 		return true, err
@@ -148,16 +164,14 @@ func (r *reader) pull(limit int) (any bool, err error) {
 	return len(batch.Parts) > 0 || batch.CaughtUp, nil
 }
 
-// take pulls, or where the reader may share, reads as all who stand at its place do.
-func (r *reader) take(limit int) (hub.Batch, error) {
-	if at, shared := r.sub.At(); shared && r.shared {
-		var batch hub.Batch
-		if r.sub.Topic().Read(at, limit, &batch) {
-			r.sub.Skip(&batch)
-			return batch, nil
-		}
+// take pulls, or where the reader may share, reads as all who stand at its place do: then entries come whole.
+func (r *reader) take(limit int) (batch hub.Batch, whole bool, err error) {
+	if at, shared := r.sub.At(); shared && r.shared && r.sub.Topic().Read(at, limit, &batch) {
+		r.sub.Skip(&batch)
+		return batch, true, nil
 	}
-	return r.sub.Pull(limit)
+	batch, err = r.sub.Pull(limit)
+	return batch, false, err
 }
 
 func (r *reader) judge(b *hub.Batch, limit int) error {
@@ -201,13 +215,13 @@ func (r *reader) judgePart(p *hub.Part) error {
 	if c == nil {
 		return errors.New("a partition that is not read")
 	}
-	if c.fresh && p.From > c.pos && p.From <= *c.partition.now().oldest {
-		c.pos = p.From
+	if c.fresh {
+		c.begin(p)
 	}
 	if c.asked >= 0 && p.Kind != hub.Unavailable && p.Kind != hub.Available {
 		return r.judgeStartGap(c, p)
 	}
-	if p.From < c.pos {
+	if p.From < c.pos && !(c.fresh && p.Kind == hub.Advance) {
 		return errors.New("begins before the position")
 	}
 	var err error
@@ -297,27 +311,21 @@ func (r *reader) judgeTopology(p *hub.Part) error {
 	}
 	was := r.started.Count
 	r.started.Count = p.Count
-	for i := was; i < p.Count; i++ {
-		if r.grows && (r.keys == nil || r.scope() == hub.KeyScopeAll || hashesTo(r.keys, i, p.Count)) {
-			r.open(i, 0, t.id)
-			r.cursors[i].fresh = true
-		}
-	}
-	if r.grows && r.keys != nil && r.scope() == hub.KeyScopeHashed {
-		for i := range was {
-			if r.cursors[i] == nil && hashesTo(r.keys, i, p.Count) {
-				r.open(i, 0, t.id)
-				r.cursors[i].fresh = true
-			}
+	for i := range p.Count {
+		moved := r.keys != nil && r.scope() == hub.KeyScopeHashed // keys may hash to another old partition now
+		switch {
+		case !r.grows || r.cursors[i] != nil || i < was && !moved || moved && !hashesTo(r.keys, i, p.Count):
+		default:
+			r.open(i, 0, "")
 		}
 	}
 	return nil
 }
 
-// open begins to read a partition at pos, in the log of a topic id.
+// open begins to read a partition at pos, in the log of a topic id. Without one it is a partition that was added.
 func (r *reader) open(partition int32, pos int64, id string) {
 	p := r.log.topics[r.request.Topic].partitions[partition]
-	c := &cursor{partition: p, pos: pos, epoch: -1, asked: -1, stop: -1, told: pos}
+	c := &cursor{partition: p, pos: pos, epoch: -1, asked: -1, stop: -1, told: pos, fresh: id == ""}
 	for _, v := range p.lives {
 		if v.id == id {
 			c.lives = append(c.lives, v)
@@ -352,11 +360,14 @@ func (r *reader) judgeEnd(end error) error {
 	var outOfRange *hub.OffsetOutOfRangeError
 	switch {
 	case errors.Is(end, io.EOF):
+		if err := r.judgePositions(); err != nil {
+			return err
+		}
 		if !r.stopReached() && !r.anyReset() {
 			return errors.New("EOF before the stop was reached")
 		}
 	case errors.Is(end, hub.ErrTopicDeleted):
-		if t := r.log.topics[r.request.Topic]; t.deletions == r.deletions {
+		if !r.gone() {
 			return errors.New("the topic was not deleted")
 		}
 	case errors.Is(end, hub.ErrDraining):
@@ -386,6 +397,17 @@ func (r *reader) judgeOutOfRange(e *hub.OffsetOutOfRangeError) error {
 	return fmt.Errorf("%w: but the log holds [%d, %d)", e, *now.oldest, now.end())
 }
 
+// gone says whether a log that is read was deleted for good.
+func (r *reader) gone() bool {
+	gone := r.log.topics[r.request.Topic].gone
+	for _, c := range r.cursors {
+		if slices.ContainsFunc(c.reach(), func(v *life) bool { return slices.Contains(gone, v.id) }) {
+			return true
+		}
+	}
+	return slices.Contains(gone, r.started.TopicID) && len(r.cursors) == 0
+}
+
 func (r *reader) anyReset() bool {
 	for _, c := range r.cursors {
 		if c.reset || len(c.partition.lives) > 1 {
@@ -393,6 +415,15 @@ func (r *reader) anyReset() bool {
 		}
 	}
 	return false
+}
+
+func describeRequest(r hub.Request) string {
+	start := fmt.Sprintf("start %d", r.Start.Kind)
+	if r.Start.Kind == hub.AtPositions {
+		start = fmt.Sprintf("positions %v missing %d", r.Start.Positions, r.Start.Missing)
+	}
+	return fmt.Sprintf("%s id %q partitions %v keys %q scope %d %s stop %+v policy %d most %d",
+		r.Topic, r.TopicID, r.Partitions, r.Keys, r.KeyScope, start, r.Stop, r.OnOutOfRange, r.MaxRecordBytes)
 }
 
 func describe(p *hub.Part) string {

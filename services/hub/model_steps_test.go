@@ -68,7 +68,7 @@ func (w *world) do(s step) error {
 	case opDelete:
 		w.src.DeleteTopic(name)
 		t.deleted = true
-		t.deletions++
+		t.gone = append(t.gone, t.id)
 	case opGrow:
 		if t.count() < 12 {
 			t.grow(t.count() + 1 + random.Int32N(2))
@@ -127,7 +127,6 @@ func (w *world) do(s step) error {
 			EntryRecords: random.IntN(4), Holes: hubtest.Holes(random.IntN(3)), HideEnd: random.IntN(3) == 0, ChunkRecords: random.IntN(5),
 		})
 	case opQuiesce:
-		w.deliverAll()
 		return w.quiesce()
 	case ops:
 	}
@@ -271,9 +270,14 @@ func (w *world) subscribe(request hub.Request, random *rand.Rand) {
 	s.trace, s.shared = w.tracef, random.IntN(2) == 0
 	a := &attempt{seat: s, done: make(chan struct{}), deadline: time.Now().Add(3 * time.Second)}
 	a.before = t.snapshot(func(i int32) (int64, bool) { return w.src.FollowedTo(t.name, i) })
+	for _, other := range w.pending {
+		if other.seat.request.Topic == t.name {
+			a.before.after(other.before) // what that finds out may be what this one is told
+		}
+	}
 	ctx, cancel := context.WithDeadline(context.Background(), a.deadline)
 	a.cancelled = cancel
-	w.tracef("%s asks for %+v", s.name, request)
+	w.tracef("%s asks for %s", s.name, describeRequest(request))
 	w.pending = append(w.pending, a)
 	go func() {
 		defer close(a.done)

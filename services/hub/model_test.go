@@ -3,16 +3,21 @@ package hub_test
 import (
 	"flag"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 )
 
+// hang is how long a history may take: a hub that spins stops the clock of its bubble, and cannot be told to end.
+const hang = 30 * time.Second
+
 var (
 	seedsFlag  = flag.Int("hub.seeds", 2000, "number of random histories of the model test")
 	racesFlag  = flag.Int("hub.races", 3, "number and length of the races of the model test")
 	shrinkFlag = flag.Duration("hub.shrink", 30*time.Second, "how long to look for a smaller history that fails")
+	keepFlag   = flag.String("hub.keep", "", "the steps of that history to take, with commas between (empty: all)")
 	seedFlag   = flag.Uint64("hub.seed", 0, "the one history to play, with its trace (0: all)")
 )
 
@@ -21,10 +26,8 @@ var (
 // must be; wakers alone suffice; nothing is left behind. A history that fails is shrunk and told with its seed.
 func TestModel(t *testing.T) {
 	if *seedFlag != 0 {
-		err, lines := play(t, newHistory(*seedFlag), true)
-		t.Logf("seed %d: %v\n%s", *seedFlag, err, strings.Join(lines, "\n"))
-		if err != nil {
-			t.Fail()
+		if err, _ := play(t, newHistory(*seedFlag).keep(*keepFlag), true); err != nil {
+			t.Fatalf("seed %d: %v", *seedFlag, err)
 		}
 		return
 	}
@@ -38,7 +41,10 @@ func TestModel(t *testing.T) {
 				if seed > uint64(*seedsFlag) {
 					return
 				}
-				if err, _ := play(t, newHistory(seed), false); err != nil {
+				watchdog := time.AfterFunc(hang, func() { panic(fmt.Sprintf("seed %d hangs", seed)) })
+				err, _ := play(t, newHistory(seed), false)
+				watchdog.Stop()
+				if err != nil {
 					next.Store(uint64(*seedsFlag))
 					report(t, seed, err)
 				}
@@ -52,10 +58,21 @@ func report(t *testing.T, seed uint64, first error) {
 	t.Helper()
 	fails := func(h history) bool {
 		err, _ := play(t, h, false)
-		return err != nil
+		return err != nil && kind(err) == kind(first)
 	}
 	small := shrink(newHistory(seed), fails, time.Now().Add(*shrinkFlag))
 	err, lines := play(t, small, true)
-	t.Errorf("seed %d (go test -run TestModel -hub.seed %d): %v\nshrunk to %d steps on %+v: %v\n%s",
-		seed, seed, first, len(small.steps), small.setup, err, strings.Join(lines, "\n"))
+	t.Errorf("seed %d: %v\nshrunk to %d steps (go test -run 'TestModel$' -hub.seed %d -hub.keep %s) on %+v: %v\n%s",
+		seed, first, len(small.steps), seed, small.names(), small.setup, err, strings.Join(lines, "\n"))
 }
+
+// kind is what was wrong, without its numbers and the step at which it showed.
+func kind(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	if at := strings.LastIndex(line, ": "); at >= 0 {
+		line = line[at:]
+	}
+	return numbers.ReplaceAllString(line, "#")
+}
+
+var numbers = regexp.MustCompile(`[0-9]+`)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime/debug"
 	"slices"
 	"testing"
@@ -94,8 +95,12 @@ func (f *flags) Ready(token uint64) {
 }
 
 func (w *world) tracef(format string, args ...any) {
-	if w.tracing {
-		w.lines = append(w.lines, fmt.Sprintf("%8s  ", time.Since(w.began))+fmt.Sprintf(format, args...))
+	if !w.tracing {
+		return
+	}
+	line := fmt.Sprintf("%8s  ", time.Since(w.began)) + fmt.Sprintf(format, args...)
+	if w.lines = append(w.lines, line); *seedFlag != 0 {
+		fmt.Fprintln(os.Stderr, line) // at once: what comes next may hang or panic
 	}
 }
 
@@ -159,13 +164,13 @@ func (w *world) playSafely(steps []step) (err error) {
 }
 
 func (w *world) play(steps []step) error {
-	for i, s := range steps {
-		w.tracef("%d: %v", i, s)
+	for _, s := range steps {
+		w.tracef("step %v", s)
 		if err := w.do(s); err != nil {
-			return fmt.Errorf("step %d, %v: %w", i, s, err)
+			return fmt.Errorf("step %v: %w", s, err)
 		}
 		if err := w.settle(); err != nil {
-			return fmt.Errorf("after step %d, %v: %w", i, s, err)
+			return fmt.Errorf("after step %v: %w", s, err)
 		}
 	}
 	w.tracef("end of the history")
@@ -245,7 +250,7 @@ func (w *world) judgeRefusal(a *attempt) error {
 	case errors.Is(a.err, hub.ErrUnavailable), errors.Is(a.err, context.DeadlineExceeded):
 		return nil // waited for a source that was away or slow; who may wait is told by the deadline
 	case errors.Is(a.err, hub.ErrUnknownTopic), errors.Is(a.err, hub.ErrTopicDeleted):
-		if t.deleted || t.deletions > a.seat.deletions {
+		if len(t.gone) > 0 {
 			return nil
 		}
 	case errors.As(a.err, &unknown):
@@ -275,8 +280,10 @@ func (w *world) audit() error {
 		if s.ended == nil {
 			open++
 		}
-		for i := range s.cursors {
-			w.needed[key(s.request.Topic, i)] = now
+		for i := range w.log.topics[s.request.Topic].count() {
+			if s.cursors[i] != nil || s.grows {
+				w.needed[key(s.request.Topic, i)] = now
+			}
 		}
 	}
 	for _, a := range w.pending {
