@@ -1,8 +1,10 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -34,7 +36,8 @@ func (s *Source) ReadAt(ctx context.Context, c hub.ChunkID, to int64, limit int,
 			Records:   int64(limit),
 			Bytes:     hub.MaxChunkBytes,
 		},
-		OnOutOfRange:  tailracev1.OutOfRangePolicy_OUT_OF_RANGE_POLICY_FAIL,
+		// Not to fail: the answer then tells whose log it is, and where it begins.
+		OnOutOfRange:  tailracev1.OutOfRangePolicy_OUT_OF_RANGE_POLICY_EARLIEST,
 		MaxBatchBytes: hub.MaxChunkBytes,
 	}))
 	if err != nil {
@@ -88,7 +91,7 @@ type chunk struct {
 	records int
 	bytes   int
 	started bool
-	over    bool // a gap: what comes behind it is asked for by itself
+	over    bool // to was reached; or a gap: what comes behind it is asked for by itself
 }
 
 func (c *chunk) message(m *wirev1.SubscribeResponse) error {
@@ -143,22 +146,35 @@ func (c *chunk) add(records []byte) error {
 		if e.Partition != c.id.Partition || e.Next < c.next || e.Kind == hub.Records && e.Meta[0].Offset < c.next {
 			return fmt.Errorf("%w: records of another place", errMalformed)
 		}
-		e.From, c.next = c.next, e.Next
-		if e.Kind != hub.Records {
-			continue
-		}
-		c.es = append(c.es, e)
 		c.records += len(e.Meta)
 		c.bytes += len(e.Body)
+		e.From = c.next
+		if e.Next >= c.to {
+			c.over = true
+			below(e, c.to)
+		}
+		c.next = e.Next
+		if len(e.Meta) > 0 {
+			c.es = append(c.es, e)
+		}
+		if c.over {
+			break
+		}
 	}
 	return nil
+}
+
+// below clips an entry to the offsets below to.
+func below(e *hub.Entry, to int64) {
+	n, _ := slices.BinarySearchFunc(e.Meta, to, func(m hub.Meta, to int64) int { return cmp.Compare(m.Offset, to) })
+	e.Body, e.Meta, e.Next = e.Piece(0, n), e.Meta[:n:n], to
 }
 
 // end is the position after the chunk. A stream that ended before it was full has reached to, or the end of the partition, with nothing but holes
 // behind its last record.
 func (c *chunk) end() int64 {
 	if c.over || c.records >= c.limit || c.bytes >= hub.MaxChunkBytes {
-		return min(c.next, max(c.to, c.id.From))
+		return c.next
 	}
 	return max(c.next, min(c.to, c.last))
 }

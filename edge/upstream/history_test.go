@@ -43,6 +43,14 @@ func TestReadAtReadsOneChunk(t *testing.T) {
 			20, 2, ends(nil, started("A", 1, from(0, 10, 30)), records(13, 30, 10, 12)),
 			[]string{"records[10,13) 10 12 end 30"}, 13,
 		},
+		"beyond an offset": {
+			12, 100, says(started("A", 1, from(0, 10, 30)), records(16, 30, 10, 11, 12, 15), records(20, 30, 19)),
+			[]string{"records[10,12) 10 11 end 30"}, 12,
+		},
+		"beyond an offset, over holes": {
+			14, 100, says(started("A", 1, from(0, 10, 30)), records(20, 30, 15)),
+			nil, 14,
+		},
 		"nothing but holes": {20, 100, ends(nil, started("A", 1, from(0, 10, 30))), nil, 20},
 		"at the end":        {20, 100, ends(nil, started("A", 1, from(0, 10, 10))), nil, 10},
 		"up to a gap": {
@@ -67,7 +75,7 @@ func TestReadAtReadsOneChunk(t *testing.T) {
 			m := svc.requests()[0]
 			if m.GetTopicId() != "A" || !slices.Equal(m.GetPartitions(), []int32{0}) || m.GetStart().GetPositions().GetPositions()[0].GetOffset() != 10 ||
 				m.GetStop().GetPositions()[0].GetOffset() != c.to || m.GetStop().GetRecords() != int64(c.limit) || m.GetStop().GetBytes() != 1<<20 ||
-				!m.GetStop().GetAtEnd() || m.GetOnOutOfRange() != tailracev1.OutOfRangePolicy_OUT_OF_RANGE_POLICY_FAIL || m.Keys != nil {
+				!m.GetStop().GetAtEnd() || m.GetOnOutOfRange() != tailracev1.OutOfRangePolicy_OUT_OF_RANGE_POLICY_EARLIEST || m.Keys != nil {
 				t.Errorf("asked %v", m)
 			}
 		})
