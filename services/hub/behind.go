@@ -364,18 +364,13 @@ func (s *Subscription) deliver(b *Batch, bh *behind, e *Entry, to int64, max int
 		*scan -= hi - lo + 1
 		return s.deliverKeyed(b, bh, e, lo, hi, to, max)
 	}
-	room := max - b.Bytes
-	if size := e.bytes(lo, hi); size > room {
-		if b.Bytes > 0 && e.bytes(lo, lo+1) > room {
-			return true
-		}
-		cut := e.fit(lo, hi, room)
-		if cut < hi {
+	if cut := b.fit(e, lo, hi, max); cut < hi {
+		if cut > lo {
 			last := &e.Meta[cut-1]
 			b.add(e, lo, cut, bh.pos, last.Offset+1)
 			bh.pos, bh.epoch = last.Offset+1, last.Epoch
-			return true
 		}
+		return true
 	}
 	b.add(e, lo, hi, bh.pos, to)
 	bh.pos = to
@@ -396,14 +391,17 @@ func (s *Subscription) deliverKeyed(b *Batch, bh *behind, e *Entry, lo, hi int, 
 		for n < hi && has(keys, e, n) {
 			n++
 		}
-		if b.Bytes > 0 && e.bytes(i, i+1) > max-b.Bytes || len(b.Parts) >= maxParts {
-			bh.pos = e.Meta[i].Offset
-			if i > 0 {
+		cut := i
+		if !b.full(max) {
+			cut = b.fit(e, i, n, max)
+		}
+		if cut == i {
+			if bh.pos = e.Meta[i].Offset; i > 0 {
 				bh.epoch = e.Meta[i-1].Epoch
 			}
+			b.stuffed = true
 			return true
 		}
-		cut := e.fit(i, n, max-b.Bytes)
 		last := &e.Meta[cut-1]
 		told = len(b.Parts)
 		b.add(e, i, cut, bh.pos, last.Offset+1)

@@ -24,10 +24,12 @@ func (h *Hub) used() int64 { return h.ringBytes.Load() + h.formBytes.Load() + h.
 
 // checkBudget calls the keeper if the budget is exceeded.
 func (h *Hub) checkBudget() {
-	if h.used() > h.cfg.MemoryBudget {
+	if h.crowded() {
 		h.callKeeper()
 	}
 }
+
+func (h *Hub) crowded() bool { return h.used() > h.cfg.MemoryBudget }
 
 func (h *Hub) callKeeper() {
 	select {
@@ -39,15 +41,16 @@ func (h *Hub) callKeeper() {
 // shrink evicts until the budget is kept: chunks down to a quarter of it, then the oldest segments of the topics that hold most, then
 // the remaining chunks.
 func (h *Hub) shrink() {
-	budget := h.cfg.MemoryBudget
+	budget, now := h.cfg.MemoryBudget, h.clock.Load()
+	defer h.history.resume()
 	for h.used() > budget {
-		if h.history.bytes.Load() > budget/4 && h.history.evict() > 0 {
+		if h.history.bytes.Load() > budget/4 && h.history.evict(now) > 0 {
 			continue
 		}
 		if t := h.largest(); t != nil && t.evict() > 0 {
 			continue
 		}
-		if h.history.evict() == 0 {
+		if h.history.evict(now) == 0 {
 			return
 		}
 	}

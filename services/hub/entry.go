@@ -112,6 +112,10 @@ type Batch struct {
 	// For Skip.
 	next Seq
 	seg  *segment
+
+	// While it is filled.
+	stuffed bool // what comes next did not fit
+	most    int  // records; 0: no limit
 }
 
 // Next is the place after a batch that Topic.Read gave.
@@ -131,16 +135,6 @@ func (e *Entry) bytes(lo, hi int) int { return int(e.bodyAt(hi) - e.bodyAt(lo)) 
 // search returns the first record at or above an offset.
 func (e *Entry) search(offset int64) int {
 	return sort.Search(len(e.Meta), func(i int) bool { return e.Meta[i].Offset >= offset })
-}
-
-// fit returns how far [lo, hi) fits into room, but at least one record.
-func (e *Entry) fit(lo, hi, room int) int {
-	if e.bytes(lo, hi) <= room {
-		return hi
-	}
-	most := int64(e.bodyAt(lo)) + int64(room)
-	n := sort.Search(hi-lo, func(i int) bool { return int64(e.Meta[lo+i].End) > most })
-	return max(lo+n, lo+1)
 }
 
 // recordBytes returns the size of record i: its piece without tag and length.
@@ -181,4 +175,23 @@ func (b *Batch) add(e *Entry, lo, hi int, from, next int64) {
 // maxParts bounds a batch of small entries.
 const maxParts = 1024
 
-func (b *Batch) full(max int) bool { return b.Bytes >= max || len(b.Parts) >= maxParts }
+// fit returns how far the records [lo, hi) of e fit into the batch; at least one does if it has none.
+func (b *Batch) fit(e *Entry, lo, hi, max int) int {
+	cut := hi
+	if b.most > 0 {
+		cut = min(hi, lo+b.most-b.Records)
+	}
+	if room := max - b.Bytes; e.bytes(lo, cut) > room {
+		most := int64(e.bodyAt(lo)) + int64(room)
+		cut = lo + sort.Search(cut-lo, func(i int) bool { return int64(e.Meta[lo+i].End) > most })
+	}
+	if cut == lo && lo < hi && b.Records == 0 {
+		cut = lo + 1
+	}
+	b.stuffed = b.stuffed || cut < hi
+	return cut
+}
+
+func (b *Batch) full(max int) bool {
+	return b.stuffed || b.Bytes >= max || len(b.Parts) >= maxParts || b.most > 0 && b.Records >= b.most
+}

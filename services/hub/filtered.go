@@ -150,7 +150,11 @@ func (s *Subscription) takeRecords(b *Batch, e *Entry, st *step, refs []ref, max
 		for i++; i < len(refs) && int(refs[i].record) == hi; i++ {
 			hi++
 		}
-		if b.full(max) || b.Bytes > 0 && e.bytes(lo, lo+1) > max-b.Bytes {
+		cut := lo
+		if !b.full(max) {
+			cut = b.fit(e, lo, hi, max)
+		}
+		if cut == lo {
 			if told >= 0 {
 				last := &e.Meta[lo-1]
 				b.Parts[told].Next = last.Offset + 1
@@ -158,7 +162,6 @@ func (s *Subscription) takeRecords(b *Batch, e *Entry, st *step, refs []ref, max
 			}
 			return false
 		}
-		cut := e.fit(lo, hi, max-b.Bytes)
 		last := &e.Meta[cut-1]
 		told = len(b.Parts)
 		b.add(e, lo, cut, from, last.Offset+1)

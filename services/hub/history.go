@@ -10,19 +10,21 @@ import (
 
 // history reads chunks for subscriptions: each once however many wait, the partitions that are waited for in turns.
 type history struct {
-	src    Source
-	work   chan struct{} // a slot for each reader; never closed
-	bytes  atomic.Int64  // changed under mu
-	reads  atomic.Int64
-	hits   atomic.Int64
-	charge func() // the budget is to be looked at
+	src     Source
+	work    chan struct{} // a slot for each reader; never closed
+	bytes   atomic.Int64  // changed under mu
+	reads   atomic.Int64
+	hits    atomic.Int64
+	charge  func()      // the budget is to be looked at
+	crowded func() bool // it is exceeded
 
-	mu     sync.Mutex // guards the fields below and all lanes
-	lanes  map[laneKey]*lane
-	queue  []*lane // with wants, not being read
-	newest *chunk  // least recently used last
-	oldest *chunk
-	closed bool
+	mu      sync.Mutex // guards the fields below and all lanes
+	lanes   map[laneKey]*lane
+	queue   []*lane // with wants, not being read
+	newest  *chunk  // least recently used last
+	oldest  *chunk
+	awaited int // chunks that nobody has come for yet
+	closed  bool
 }
 
 type laneKey struct {
@@ -61,6 +63,7 @@ type chunk struct {
 	entries    []*Entry
 	bytes      int64
 	forms      formAccount
+	awaited    int64 // until when it stays for those who wait for it, by the keeper's clock; 0: they came
 	newer      *chunk
 	older      *chunk
 }
@@ -68,12 +71,13 @@ type chunk struct {
 const (
 	readAhead   = 2 // chunks
 	turnChunks  = 8 // read of one partition while others wait: changing the partition has its price at the source
+	keepAwaited = int64(time.Second)
 	restAtFirst = 100 * time.Millisecond
 	restAtMost  = 5 * time.Second
 )
 
-func (hs *history) init(src Source, readers int, charge func()) {
-	hs.src, hs.charge = src, charge
+func (hs *history) init(src Source, readers int, charge func(), crowded func() bool) {
+	hs.src, hs.charge, hs.crowded = src, charge, crowded
 	hs.lanes = map[laneKey]*lane{}
 	hs.work = make(chan struct{}, readers)
 }
@@ -93,6 +97,7 @@ func (hs *history) get(key laneKey, pos, until, to int64, s *Subscription) (*chu
 	}
 	if c := l.cover(pos); c != nil {
 		hs.hits.Add(1)
+		hs.arrived(c)
 		hs.unlink(c)
 		hs.link(c)
 		for n, last := 0, c; n < readAhead && last.next < until; n++ {
@@ -164,10 +169,7 @@ func (hs *history) enqueue(l *lane) {
 	}
 	l.queued = true
 	hs.queue = append(hs.queue, l)
-	select {
-	case hs.work <- struct{}{}:
-	default: // all readers are at work, and look again before they sleep
-	}
+	hs.call()
 }
 
 // run is one history reader.
@@ -187,7 +189,7 @@ func (hs *history) run(ctx context.Context) {
 func (hs *history) take() *lane {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	if len(hs.queue) == 0 || hs.closed {
+	if len(hs.queue) == 0 || hs.closed || hs.stalled() {
 		return nil
 	}
 	l := hs.queue[0]
@@ -195,6 +197,39 @@ func (hs *history) take() *lane {
 	hs.queue = hs.queue[1:]
 	l.busy = true
 	return l
+}
+
+// stalled says that nothing more is read until somebody comes for a chunk, or it is evicted. mu is held.
+func (hs *history) stalled() bool { return hs.awaited > 0 && hs.crowded() }
+
+// arrived notes that a chunk is waited for no longer. mu is held.
+func (hs *history) arrived(c *chunk) {
+	if c.awaited == 0 {
+		return
+	}
+	c.awaited = 0
+	hs.awaited--
+	hs.call()
+}
+
+// resume looks whether there is room to read on.
+func (hs *history) resume() {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if !hs.stalled() {
+		hs.call()
+	}
+}
+
+// call calls a reader if there is work. mu is held.
+func (hs *history) call() {
+	if len(hs.queue) == 0 {
+		return
+	}
+	select {
+	case hs.work <- struct{}{}:
+	default: // all readers are at work, and look again before they sleep
+	}
 }
 
 // serve reads chunks of one lane until nothing is wanted, its turn is over, or an error makes it rest.
@@ -274,13 +309,17 @@ func (hs *history) finish(l *lane, w *want, gen int, es []*Entry, next int64, er
 	default:
 		waiters = w.waiters
 		l.wants = l.wants[1:]
-		hs.insert(l, w.from, next, es)
-		if w.ahead > 0 && next < w.to && l.cover(next) == nil {
+		c := hs.insert(l, w.from, next, es)
+		if len(waiters) > 0 {
+			c.awaited = l.key.topic.hub.clock.Load() + keepAwaited
+			hs.awaited++
+		}
+		if w.ahead > 0 && next < w.to && l.cover(next) == nil && !hs.crowded() {
 			l.prepend(&want{from: next, to: w.to, ahead: w.ahead - 1})
 		}
 	}
 	l.rest = 0
-	if turn >= turnChunks && len(hs.queue) > 0 && len(l.wants) > 0 {
+	if len(l.wants) > 0 && (turn >= turnChunks && len(hs.queue) > 0 || hs.stalled()) {
 		l.busy, l.queued = false, false
 		hs.enqueue(l)
 		return waiters, false
@@ -311,7 +350,7 @@ func (hs *history) pause(l *lane) {
 }
 
 // insert keeps a chunk. mu is held.
-func (hs *history) insert(l *lane, from, next int64, es []*Entry) {
+func (hs *history) insert(l *lane, from, next int64, es []*Entry) *chunk {
 	c := &chunk{lane: l, from: from, next: next, forms: formAccount{total: &l.key.topic.hub.formBytes}}
 	pos := from
 	for _, e := range es {
@@ -336,6 +375,7 @@ func (hs *history) insert(l *lane, from, next int64, es []*Entry) {
 	l.chunks[i] = c
 	hs.link(c)
 	hs.bytes.Add(c.bytes)
+	return c
 }
 
 // truncate forgets what lies above an offset that a log has lost its end from.
@@ -373,16 +413,18 @@ func (hs *history) forget(t *Topic) {
 	}
 }
 
-// evict drops the chunk that was not used for the longest time and returns the bytes it held.
-func (hs *history) evict() int64 {
+// evict drops the chunk that was not used for the longest time and returns the bytes it held. Those that somebody is about to read stay for
+// a moment, or a budget that is too small would have them read for ever.
+func (hs *history) evict(now int64) int64 {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	c := hs.oldest
-	if c == nil {
-		return 0
+	for c := hs.oldest; c != nil; c = c.newer {
+		if c.awaited <= now {
+			hs.remove(c)
+			return c.bytes
+		}
 	}
-	hs.remove(c)
-	return c.bytes
+	return 0
 }
 
 // close ends reading. Rests are over.
@@ -408,6 +450,7 @@ func (hs *history) remove(c *chunk) {
 	hs.unlink(c)
 	hs.bytes.Add(-c.bytes)
 	c.forms.close()
+	hs.arrived(c)
 	if len(l.chunks) == 0 && !l.queued {
 		hs.release(l)
 	}

@@ -1,6 +1,9 @@
 package hub
 
-import "io"
+import (
+	"io"
+	"slices"
+)
 
 // limit cuts a batch down to the limits. The first parts, the prelude, lie before the start and pass.
 func (s *Subscription) limit(b *Batch, prelude int) {
@@ -11,6 +14,9 @@ func (s *Subscription) limit(b *Batch, prelude int) {
 		if i < prelude || p.Kind == Topology {
 			out.Parts = append(out.Parts, *p)
 			continue
+		}
+		if p.Kind == Recreated || p.Kind == Gap && p.Next < p.From {
+			l.void(p.Partition)
 		}
 		if !l.part(&out, *p) {
 			s.final = io.EOF
@@ -26,6 +32,12 @@ func (s *Subscription) limit(b *Batch, prelude int) {
 			s.final = io.EOF
 		}
 	}
+}
+
+// void takes a stop as reached whose records are gone: the log goes on with others at the same offsets.
+func (l *limits) void(partition int32) {
+	delete(l.stops, partition)
+	l.left = slices.DeleteFunc(l.left, func(p int32) bool { return p == partition })
 }
 
 // part adds what the limits leave of a part. It returns false if the end is reached.

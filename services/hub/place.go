@@ -118,14 +118,16 @@ func (o *opening) watch(s *Subscription) {
 	}
 }
 
-// rewind returns the newest place from which on the ring has all that the positions in it need; nil: the head.
+// rewind returns the newest place from which on the ring has all that the positions in it need; nil: the head. It does not go back beyond
+// where the order of a partition is broken.
 func (o *opening) rewind() (*segment, Seq) {
 	t := o.topic
 	var first *segment
-	at := 0
+	at, whole := 0, Seq(0)
 	wanted := map[int32]int64{}
 	for i, p := range o.scope {
 		pos := o.begin[i].next
+		whole = max(whole, t.parts[p].cut)
 		if pos >= t.parts[p].next {
 			continue
 		}
@@ -147,12 +149,23 @@ func (o *opening) rewind() (*segment, Seq) {
 		return nil, 0
 	}
 	for i := at; i < t.count(first); i++ {
-		st := &first.steps[i]
-		if pos, ok := wanted[st.partition]; ok && st.next > pos && first.base+Seq(i) >= t.parts[st.partition].cut {
-			return first, first.base + Seq(i)
+		st, seq := &first.steps[i], first.base+Seq(i)
+		if pos, ok := wanted[st.partition]; ok && st.next > pos && seq >= t.parts[st.partition].cut {
+			if seq >= whole {
+				return first, seq
+			}
+			return t.findPut(whole), whole
 		}
 	}
 	return nil, 0
+}
+
+// findPut is find for what may not be published yet. mu is held.
+func (t *Topic) findPut(seq Seq) *segment {
+	if seq >= t.seg.base {
+		return t.seg
+	}
+	return t.find(seq)
 }
 
 // behind puts the partitions behind that do not begin where the cursor stands.

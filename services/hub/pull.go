@@ -63,12 +63,9 @@ func (s *Subscription) take(b *Batch, e *Entry, st *step, max int) bool {
 		}
 		from, lo = bh.pos, e.search(bh.pos)
 	}
-	hi := len(e.Meta)
-	if size := e.bytes(lo, hi); b.Bytes+size > max && size > 0 {
-		if b.Bytes > 0 {
-			return false
-		}
-		hi = e.fit(lo, hi, max)
+	hi := b.fit(e, lo, len(e.Meta), max)
+	if hi < len(e.Meta) && b.Records > 0 {
+		return false
 	}
 	if hi < len(e.Meta) {
 		last := &e.Meta[hi-1]

@@ -270,9 +270,7 @@ func (s *Subscription) Pull(max int) (Batch, error) {
 	b := Batch{Parts: s.parts[:0]}
 	told := 0
 	if s.final == nil {
-		if max < 1 {
-			max = 1
-		}
+		max = s.room(&b, max)
 		b.Parts = append(b.Parts, s.prelude...)
 		told, s.prelude = len(b.Parts), nil
 		s.pull(&b, max)
@@ -295,19 +293,28 @@ func (s *Subscription) Pull(max int) (Batch, error) {
 	return b, nil
 }
 
+// room bounds a batch by what the limits leave, so that no position moves beyond them.
+func (s *Subscription) room(b *Batch, max int) int {
+	if l := s.limits; l != nil {
+		b.most = int(min(l.records, math.MaxInt32))
+		max = int(min(int64(max), l.bytes))
+	}
+	if max < 1 {
+		max = 1
+	}
+	return max
+}
+
 // pull takes turns between the ring and history, so that neither starves the other.
 func (s *Subscription) pull(b *Batch, max int) {
 	if cap(b.Parts) == 0 {
 		b.Parts = *s.hub.partsPool.Get().(*[]Part)
 	}
-	s.historyTurn = !s.historyTurn
-	if s.historyTurn && len(s.behind) > 0 {
+	if s.historyTurn = !s.historyTurn; s.historyTurn && len(s.behind) > 0 {
 		s.pullBehind(b, max)
-		s.pullLive(b, max)
-		return
 	}
 	s.pullLive(b, max)
-	if len(s.behind) > 0 {
+	if len(s.behind) > 0 && (!s.historyTurn || len(b.Parts) == 0) { // the cursor may have fallen off just now
 		s.pullBehind(b, max)
 	}
 }

@@ -165,8 +165,8 @@ func (t *Topic) add(e *Entry) {
 		return
 	case Deleted:
 		if !t.deleted.Swap(true) {
-			t.put(e, step{partition: -1})
 			t.control(e, -1)
+			t.put(e, step{partition: -1})
 		}
 		return
 	}
@@ -253,8 +253,8 @@ func (t *Topic) grow(e *Entry) {
 		return
 	}
 	t.extend(count)
-	t.put(e, step{partition: -1})
 	t.control(e, -1)
+	t.put(e, step{partition: -1})
 	t.grown.Store(true)
 }
 
@@ -306,6 +306,7 @@ func (t *Topic) put(e *Entry, s step) {
 	e.forms.home.CompareAndSwap(nil, &t.seg.forms)
 }
 
+// control notes an entry that is to be put next. mu is held.
 func (t *Topic) control(e *Entry, from int64) {
 	seq := t.place()
 	if len(t.controlq) >= maxControls {
