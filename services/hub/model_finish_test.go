@@ -55,7 +55,7 @@ func (w *world) judgeRest(s *seat) error {
 		return nil
 	}
 	t := w.log.topics[s.request.Topic]
-	if s.gone() {
+	if s.gone(false) {
 		return errors.New("its topic was deleted")
 	}
 	if s.stopReached() && !s.anyReset() {
@@ -74,7 +74,10 @@ func (w *world) judgeRest(s *seat) error {
 			return fmt.Errorf("it says that partition %d is unavailable", i)
 		}
 		end := now.end()
-		if c.stop >= 0 && !c.reset {
+		switch {
+		case c.stop >= 0 && c.reset:
+			continue // what a stop means in another log is not said
+		case c.stop >= 0:
 			end = min(end, max(c.stop, c.pos))
 		}
 		if c.pos != end || !slices.Contains(c.reach(), now) || c.asked >= 0 {

@@ -367,7 +367,7 @@ func (r *reader) judgeEnd(end error) error {
 			return errors.New("EOF before the stop was reached")
 		}
 	case errors.Is(end, hub.ErrTopicDeleted):
-		if !r.gone() {
+		if !r.gone(true) {
 			return errors.New("the topic was not deleted")
 		}
 	case errors.Is(end, hub.ErrDraining):
@@ -397,15 +397,19 @@ func (r *reader) judgeOutOfRange(e *hub.OffsetOutOfRangeError) error {
 	return fmt.Errorf("%w: but the log holds [%d, %d)", e, *now.oldest, now.end())
 }
 
-// gone says whether a log that is read was deleted for good.
-func (r *reader) gone() bool {
+// gone says whether a log that is read was deleted for good. One that came later counts too if it may have come and gone unnoticed.
+func (r *reader) gone(orLater bool) bool {
 	gone := r.log.topics[r.request.Topic].gone
 	for _, c := range r.cursors {
-		if slices.ContainsFunc(c.reach(), func(v *life) bool { return slices.Contains(gone, v.id) }) {
+		lives := c.reach()
+		if orLater {
+			lives = c.partition.lives[lives[0].index:]
+		}
+		if slices.ContainsFunc(lives, func(v *life) bool { return slices.Contains(gone, v.id) }) {
 			return true
 		}
 	}
-	return slices.Contains(gone, r.started.TopicID) && len(r.cursors) == 0
+	return len(r.cursors) == 0 && len(gone) > 0
 }
 
 func (r *reader) anyReset() bool {
