@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -88,7 +89,9 @@ func benchmarkSend(b *testing.B, kind string, records int) {
 	go func() { served <- server.Serve(ln) }()
 	defer func() {
 		_ = server.Close()
-		<-served
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			b.Error(err)
+		}
 	}()
 	self, err := os.Executable()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -175,11 +176,8 @@ func judgeCoded(err *connect.Error) verdict {
 func toConnect(v verdict, topic string) *connect.Error {
 	metadata := v.metadata
 	if topic != "" && metadata["topic"] == "" {
-		metadata = make(map[string]string, len(v.metadata)+1)
-		for k, value := range v.metadata {
-			metadata[k] = value
-		}
-		metadata["topic"] = topic
+		metadata = map[string]string{"topic": topic}
+		maps.Copy(metadata, v.metadata)
 		if v.fields == nil {
 			v.text = fmt.Sprintf("topic %q: %s", topic, v.text)
 		}

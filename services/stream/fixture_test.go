@@ -225,7 +225,7 @@ func (s *subscription) until(wanted func(*tailracev1.SubscribeResponse) bool) *t
 // end reads to the end of the stream and returns its error.
 func (s *subscription) end() error {
 	s.t.Helper()
-	for s.stream.Receive() { //nolint:revive // what comes does not matter
+	for s.stream.Receive() {
 	}
 	return s.stream.Err()
 }
@@ -276,6 +276,19 @@ func hasLabel[L interface{ GetValue() string }](labels []L, value string) bool {
 		}
 	}
 	return false
+}
+
+// drained waits for the end of Run.
+func (s *service) drained() {
+	s.t.Helper()
+	select {
+	case err := <-s.done:
+		if err != nil {
+			s.t.Errorf("got %v", err)
+		}
+	case <-time.After(patience):
+		s.t.Fatal("the drain did not end")
+	}
 }
 
 // released waits until no subscription of "orders" is left.

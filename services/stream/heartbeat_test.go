@@ -53,7 +53,7 @@ func TestSilenceLastsOneInterval(t *testing.T) {
 			if silence := time.Since(last); silence > 10*time.Second || silence < 9*time.Second {
 				t.Errorf("silence lasted %v", silence)
 			}
-			if got := m.GetHeartbeat().GetTime().AsTime(); got.Sub(time.Now()).Abs() > time.Second {
+			if got := m.GetHeartbeat().GetTime().AsTime(); time.Until(got).Abs() > time.Second {
 				t.Errorf("the heartbeat tells %v at %v", got, time.Now())
 			}
 			last = time.Now()
@@ -71,7 +71,7 @@ func TestTrafficPushesHeartbeatsBack(t *testing.T) {
 		sub := open(t, client, m)
 		sub.started()
 		for range 100 {
-			time.Sleep(8 * time.Second)
+			<-time.After(8 * time.Second)
 			s.source.Append("orders", 0, hubtest.Text("k", "v"))
 			if m := sub.next(); m.GetHeartbeat() != nil {
 				t.Fatal("a heartbeat came amid traffic, with nothing to tell")
@@ -94,7 +94,7 @@ func TestMovedPositionsAreToldAmidTraffic(t *testing.T) {
 		go func() {
 			defer close(done)
 			for range 60 {
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				s.source.Append("orders", 0, hubtest.Text("mine", "v"))
 				s.source.Append("orders", 1, hubtest.Text("other", "v"))
 			}

@@ -11,6 +11,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// ending is the message of a log line.
+type ending string
+
+const (
+	callEnded   ending = "call ended"
+	streamEnded ending = "stream ended"
+)
+
 // Who ended a call.
 const (
 	initiatorClient = "client"
@@ -80,7 +88,7 @@ func (o *observer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		v := judge(err)
 		procedure := request.Spec().Procedure
 		o.metrics.handled.WithLabelValues(procedure, codeName(v), v.reason).Inc()
-		o.log(ctx, slog.LevelDebug, "call", procedure, request.Peer(), c, v, err)
+		o.log(ctx, slog.LevelDebug, callEnded, procedure, request.Peer(), c, v, err)
 		if err != nil {
 			return nil, toConnect(v, c.topic)
 		}
@@ -108,7 +116,7 @@ func (o *observer) WrapStreamingHandler(next connect.StreamingHandlerFunc) conne
 		if isPlumbing(procedure) {
 			level = slog.LevelDebug
 		}
-		o.log(ctx, level, "stream ended", procedure, conn.Peer(), c, v, err, slog.String("initiator", initiator))
+		o.log(ctx, level, streamEnded, procedure, conn.Peer(), c, v, err, slog.String("initiator", initiator))
 		if v.reason == ReasonDone {
 			return nil
 		}
@@ -128,7 +136,7 @@ func (o *observer) started(ctx context.Context, procedure string, peer connect.P
 	}, more...)...)
 }
 
-func (o *observer) log(ctx context.Context, level slog.Level, what, procedure string, peer connect.Peer, c *call, v verdict, err error, more ...slog.Attr) {
+func (o *observer) log(ctx context.Context, level slog.Level, what ending, procedure string, peer connect.Peer, c *call, v verdict, err error, more ...slog.Attr) {
 	if v.code == connect.CodeInternal || v.code == connect.CodeUnknown {
 		level = slog.LevelError // our bug: here is the text that the caller does not get
 	}
@@ -142,7 +150,7 @@ func (o *observer) log(ctx context.Context, level slog.Level, what, procedure st
 	if v.reason != ReasonDone {
 		attrs = append(attrs, slog.Any("cause", err))
 	}
-	o.logger.LogAttrs(ctx, level, what, attrs...)
+	o.logger.LogAttrs(ctx, level, string(what), attrs...) //nolint:sloglint // one of two constants
 }
 
 // codeName is the Connect name of a code, "ok" for none.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -36,16 +37,15 @@ type Server struct {
 	health   *grpchealth.StaticChecker
 	handler  http.Handler
 
-	// plumbing ends health watches and reflection streams, which know of no drain.
-	plumbing    context.Context //nolint:containedctx // a life shorter than the server's
-	endPlumbing context.CancelFunc
+	// drained ends health watches and reflection streams, which know of no drain. Closed once, by Run.
+	drained chan struct{}
+	once    sync.Once
 }
 
 // New returns an idle Server; its Handler works at once, Run listens.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg.withDefaults(), metrics: newMetrics(cfg.Registerer)}
+	s := &Server{cfg: cfg.withDefaults(), metrics: newMetrics(cfg.Registerer), drained: make(chan struct{})}
 	s.observer = &observer{logger: cfg.Logger, metrics: s.metrics}
-	s.plumbing, s.endPlumbing = context.WithCancel(context.Background()) //nolint:gosec // Run ends it
 	services := []string{
 		tailracev1connect.StreamServiceName, tailracev1connect.TopicServiceName, tailracev1connect.GroupServiceName,
 	}
@@ -93,12 +93,21 @@ func (s *Server) mux(services []string) http.Handler {
 func (s *Server) whileServing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
+		var watch sync.WaitGroup
+		watch.Go(func() {
+			select {
+			case <-s.drained:
+				cancel()
+			case <-ctx.Done():
+			}
+		})
+		defer watch.Wait()
 		defer cancel()
-		stop := context.AfterFunc(s.plumbing, cancel)
-		defer stop()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
+
+func (s *Server) endPlumbing() { s.once.Do(func() { close(s.drained) }) }
 
 // Handler returns what is served, for servers of other makings. Run's bounds are its server's, not the handler's.
 func (s *Server) Handler() http.Handler { return s.handler }
@@ -117,7 +126,9 @@ func (s *Server) Run(ctx context.Context, ln net.Listener, grace time.Duration) 
 	case <-ctx.Done():
 	}
 	s.drain(context.WithoutCancel(ctx), server, grace)
-	<-served
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
 	return nil
 }
 

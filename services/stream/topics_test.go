@@ -108,7 +108,7 @@ func TestHealthTellsOfTheDrain(t *testing.T) {
 	if err := <-s.done; err != nil { // a watch does not hold up the drain
 		t.Error(err)
 	}
-	for range watch { //nolint:revive // to its end
+	for range watch {
 	}
 	if ctx.Err() != nil {
 		t.Error("the drain took too long")

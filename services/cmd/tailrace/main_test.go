@@ -103,18 +103,16 @@ func TestPublishedRecordsComeBack(t *testing.T) {
 	if err != nil || answer.GetResults()[0].GetPublished() == nil {
 		t.Fatalf("got %v, %v", answer, err)
 	}
-	for stream.Receive() {
+	var got []*tailracev1.Record
+	for len(got) == 0 && stream.Receive() {
 		for _, b := range stream.Msg().GetRecords().GetBatches() {
-			for _, r := range b.GetRecords() {
-				want := answer.GetResults()[0].GetPublished()
-				if string(r.GetValue()) != "v" || r.GetOffset() != want.GetOffset() || r.GetPartition() != want.GetPartition() {
-					t.Errorf("got %v, want what was published at %v", r, want)
-				}
-				return
-			}
+			got = append(got, b.GetRecords()...)
 		}
 	}
-	t.Fatal(stream.Err())
+	want := answer.GetResults()[0].GetPublished()
+	if len(got) != 1 || string(got[0].GetValue()) != "v" || got[0].GetOffset() != want.GetOffset() || got[0].GetPartition() != want.GetPartition() {
+		t.Errorf("got %v, want what was published at %v (%v)", got, want, stream.Err())
+	}
 }
 
 func TestASignalDrainsAndExitsWithZero(t *testing.T) {
@@ -129,7 +127,7 @@ func TestASignalDrainsAndExitsWithZero(t *testing.T) {
 		t.Fatal(stream.Err())
 	}
 	p.stop()
-	for stream.Receive() { //nolint:revive // to its end
+	for stream.Receive() {
 	}
 	if code := connect.CodeOf(stream.Err()); code != connect.CodeUnavailable {
 		t.Errorf("got %v", stream.Err())
@@ -241,8 +239,7 @@ func TestASecondSignalExitsAtOnce(t *testing.T) {
 	}
 	select {
 	case err := <-ended:
-		var failed *exec.ExitError
-		if !errors.As(err, &failed) {
+		if _, failed := errors.AsType[*exec.ExitError](err); !failed {
 			t.Errorf("got %v, want an end by the signal", err)
 		}
 	case <-time.After(5 * time.Second):
