@@ -98,10 +98,7 @@ func New(cfg Config) (*Source, error) {
 // CheckAddress returns the address of a service without a slash at its end, or says what is wrong with it.
 func CheckAddress(address string) (string, error) {
 	u, err := url.Parse(address)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("upstream %q: %w", address, err)
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.TrimSuffix(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil:
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.TrimSuffix(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
 		return "", fmt.Errorf("upstream %q: must be like http://host:port", address)
 	}
 	return u.Scheme + "://" + u.Host, nil

@@ -127,17 +127,17 @@ func (c *Config) Validate() error {
 func (c *Config) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("listen", c.Listen),
-		slog.String("ops-listen", c.OpsListen),
+		slog.String("ops_listen", c.OpsListen),
 		slog.Bool("insecure", c.Insecure),
 		slog.String("upstream", strings.Join(c.Upstreams, ",")),
-		slog.String("allowed-origins", strings.Join(c.Edge.AllowedOrigins, ",")),
-		slog.String("allowed-hosts", strings.Join(c.Edge.AllowedHosts, ",")),
-		slog.String("memory-budget", c.MemoryBudget.String()),
-		slog.Duration("heartbeat-interval", c.Edge.HeartbeatInterval),
-		slog.Duration("stall-timeout", c.Edge.StallTimeout),
-		slog.Int("max-sessions", c.Edge.MaxSessions),
-		slog.Int64("max-message-bytes", c.Edge.MaxMessageBytes),
-		slog.String("log-level", c.LogLevel.String()),
+		slog.String("allowed_origins", strings.Join(c.Edge.AllowedOrigins, ",")),
+		slog.String("allowed_hosts", strings.Join(c.Edge.AllowedHosts, ",")),
+		slog.String("memory_budget", c.MemoryBudget.String()),
+		slog.Duration("heartbeat_interval", c.Edge.HeartbeatInterval),
+		slog.Duration("stall_timeout", c.Edge.StallTimeout),
+		slog.Int("max_sessions", c.Edge.MaxSessions),
+		slog.Int64("max_message_bytes", c.Edge.MaxMessageBytes),
+		slog.String("log_level", c.LogLevel.String()),
 	)
 }
 
