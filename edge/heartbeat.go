@@ -17,6 +17,7 @@ type life struct {
 	pinged   int64 // when a ping was last sent
 	progress int64 // when the peer last took bytes that had waited
 	unsent   int   // bytes that the kernel held unsent, when last looked at
+	away     bool  // the last heartbeat told that the service is away
 }
 
 // limits of a silent session.
@@ -55,7 +56,6 @@ func (c *Config) tickPeriod() time.Duration {
 func (w *worker) tick(now int64) {
 	w.tickAt = now + int64(w.srv.cfg.tickPeriod())
 	up := w.srv.cfg.UpstreamAvailable == nil || w.srv.cfg.UpstreamAvailable()
-	changed := up != w.upstream
 	w.upstream = up
 	blocked, held := 0, 0
 	for i := len(w.sessions) - 1; i >= 0; i-- { // an end moves a session that was looked at into its place
@@ -65,7 +65,7 @@ func (w *worker) tick(now int64) {
 		}
 		held += len(s.pend) + len(s.ctl)
 		if s.state == open {
-			s.beatNow = s.beatNow || changed
+			s.beatNow = s.beatNow || s.life.away == up // also where the service went before this session was here to be told
 			w.look(s, now)
 		} else if now >= s.closeBy {
 			w.drop(s)
@@ -101,7 +101,7 @@ func (w *worker) look(s *session, now int64) {
 // heartbeat tells what moved or is wrong. Without either it is due only when nothing else was sent for an interval.
 func (w *worker) heartbeat(s *session, now int64) {
 	due := s.beatNow || !w.upstream || now-s.life.sent >= int64(w.srv.cfg.HeartbeatInterval)
-	s.beatNow, s.life.beat = false, now
+	s.beatNow, s.life.beat, s.life.away = false, now, !w.upstream
 	b := &w.beat
 	b.Time, b.UpstreamUnavailable = time.Now(), !w.upstream
 	b.Subscriptions = b.Subscriptions[:0]
