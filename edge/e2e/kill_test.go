@@ -153,8 +153,8 @@ func TestServiceKilled(t *testing.T) {
 		pause(t.Context(), time.Duration(rand.IntN(1000))*time.Millisecond)
 		down := time.Now()
 		p.service.kill()
-		if i == 0 {
-			told = c.heartbeatsSay(60*time.Second, down, "upstream unavailable", func(h *heartbeatFrame) bool { return h.Upstream == "unavailable" })
+		if i == 0 { // sooner than by the next heartbeat that is due
+			told = c.heartbeatsSay(10*time.Second, down, "upstream unavailable", func(h *heartbeatFrame) bool { return h.Upstream == "unavailable" })
 		}
 		p.startService()
 		up := time.Now()

@@ -11,6 +11,7 @@ import (
 
 var (
 	full = flag.Bool("e2e.full", false, "run the proofs at full size")
+	logs = flag.String("e2e.logs", "", "folder that keeps the logs of the processes; empty: they are shown when a test fails")
 	race = flag.Bool("e2e.race", true, "build the binaries under test with the race detector (benchmarks never do)")
 )
 

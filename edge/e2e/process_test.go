@@ -95,7 +95,11 @@ type process struct {
 // shown if the test failed.
 func newProcess(t testing.TB, name, path string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, path: path, args: args, log: filepath.Join(t.TempDir(), name+".log")}
+	dir := *logs
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	p := &process{t: t, name: name, path: path, args: args, log: filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+"-"+name+".log")}
 	t.Cleanup(func() {
 		p.kill()
 		p.audit()
