@@ -253,6 +253,9 @@ func (r *reader) judgePositions() error {
 		if c.stop >= 0 && !c.reset && p.Offset > max(c.stop, c.pos) {
 			return fmt.Errorf("position %d of partition %d is beyond the stop %d", p.Offset, p.Partition, c.stop)
 		}
+		if c.pos != p.Offset {
+			r.trace("%s is at %d of partition %d", r.name, p.Offset, p.Partition)
+		}
 		c.pos = p.Offset
 		if err := c.judgeEpoch(p.Epoch); err != nil {
 			return fmt.Errorf("position %d of partition %d: %w", p.Offset, p.Partition, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -125,12 +126,12 @@ func (r *races) read(ctx context.Context, random *rand.Rand, number int) error {
 		name := fmt.Sprintf("reader %d, visit %d", number, visit)
 		s, err := r.sit(ctx, random, name, request)
 		if err != nil {
-			return fmt.Errorf("%s of %+v: %w", name, request, err)
+			return fmt.Errorf("%s of %s: %w", name, describeRequest(request), err)
 		}
 		leaves := visit < 6
 		ended, err := r.visit(random, s, leaves)
 		if err != nil {
-			return fmt.Errorf("%s of %+v: %w", name, request, err)
+			return fmt.Errorf("%s of %s: %w\nafter\n%s", name, describeRequest(request), err, strings.Join(s.last, "\n"))
 		}
 		if ended {
 			return nil
@@ -145,6 +146,9 @@ func (r *races) sit(ctx context.Context, random *rand.Rand, name string, request
 	s := &seat{waker: newFlags(), token: 7}
 	s.reader = newReader(name, request, r.log)
 	s.reader.lock, s.reader.races, s.shared = &r.mu, true, random.IntN(2) == 0
+	s.trace = func(format string, args ...any) {
+		s.last = append(s.last[max(0, len(s.last)-30):], fmt.Sprintf(format, args...))
+	}
 	r.mu.Lock()
 	// What the hub knows of the end of a partition that it follows may be old.
 	before := r.log.topics["a"].snapshot(func(int32) (int64, bool) { return 0, true })

@@ -171,13 +171,15 @@ const keyNames = 16
 
 func keyName(i int) []byte { return fmt.Appendf(nil, "key-%d", i) }
 
-// truncate loses the end of a followed partition and has it told at once: nobody can tell a truncation that happened while nobody looked.
+// truncate loses the end of a partition that the hub has followed to beyond there, and has it told at once: nobody can tell a truncation
+// that happened while nobody looked.
 func (w *world) truncate(random *rand.Rand, p *plainPartition) {
 	v := p.now()
-	if _, followed := w.src.FollowedTo(p.topic, p.number); !followed || v.high() <= *v.oldest || p.unavailable {
+	next, followed := w.src.FollowedTo(p.topic, p.number)
+	if !followed || next <= *v.oldest || next > v.high() || p.unavailable {
 		return
 	}
-	high := *v.oldest + random.Int64N(v.high()-*v.oldest)
+	high := *v.oldest + random.Int64N(next-*v.oldest)
 	w.src.Truncate(p.topic, p.number, high)
 	p.truncate(high)
 	w.src.Deliver(p.topic, p.number, 0)

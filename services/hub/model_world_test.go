@@ -48,7 +48,8 @@ type seat struct {
 	*reader
 	waker *flags
 	token uint64
-	woken bool // there may be something to pull
+	woken bool     // there may be something to pull
+	last  []string // of the trace, in a race
 }
 
 // attempt is a Subscribe under way.
