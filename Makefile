@@ -72,7 +72,7 @@ fuzz: ## every fuzz test for FUZZTIME (30s)
 	done
 
 lint: $(GOLANGCI_LINT) ## golangci-lint with the rules of .golangci.yml
-	@$(GOLANGCI_LINT) run ./...
+	@$(GOLANGCI_LINT) run --allow-serial-runners ./...
 
 generate: $(BUF_INSTALLED) $(PLUGINS) ## generate gen from proto
 	@$(BUF) generate

@@ -67,11 +67,11 @@ func TestHandler(t *testing.T) {
 func TestLiveRecordsAppear(t *testing.T) {
 	f := newFakeEdge(t)
 	f.topic("demo", 2)
-	f.add(record{Topic: "demo", Key: ptr("old"), Text: ptr("before the page")})
+	f.add(record{Topic: "demo", Key: new("old"), Text: new("before the page")})
 	p := openPage(t, f.url, look{})
 	p.awaitState("Live")
-	f.add(record{Topic: "demo", Key: ptr("k1"), Text: ptr(`{"n": 1.0}`), Headers: [][]any{{"h", "v"}, {"h", nil}, {"b", map[string]string{"base64": "/wA="}}}})
-	f.add(record{Topic: "demo", Partition: 1, Text: ptr("")}, record{Topic: "demo", Partition: 1, Key: ptr(""), Tombstone: true})
+	f.add(record{Topic: "demo", Key: new("k1"), Text: new(`{"n": 1.0}`), Headers: [][]any{{"h", "v"}, {"h", nil}, {"b", map[string]string{"base64": "/wA="}}}})
+	f.add(record{Topic: "demo", Partition: 1, Text: new("")}, record{Topic: "demo", Partition: 1, Key: new(""), Tombstone: true})
 	p.await(`document.querySelectorAll('#records .row').length === 3`)
 	for class, want := range map[string][]string{
 		"partition": {"1", "1", "0"},
@@ -99,7 +99,7 @@ func TestKeyFilter(t *testing.T) {
 	f.topic("demo", 1)
 	p := openPage(t, f.url, look{})
 	p.awaitState("Live")
-	f.add(record{Topic: "demo", Key: ptr("k1"), Text: ptr("a")}, record{Topic: "demo", Key: ptr("k2"), Text: ptr("b")})
+	f.add(record{Topic: "demo", Key: new("k1"), Text: new("a")}, record{Topic: "demo", Key: new("k2"), Text: new("b")})
 	p.await(`document.querySelectorAll('#records .row').length === 2`)
 	follow(p, "k2")
 	p.awaitState("Live")
@@ -107,7 +107,7 @@ func TestKeyFilter(t *testing.T) {
 	if got := subs[len(subs)-1].Keys; !slices.Equal(got, []string{"k2"}) {
 		t.Errorf("got keys %q, want k2", got)
 	}
-	f.add(record{Topic: "demo", Key: ptr("k1"), Text: ptr("c")}, record{Topic: "demo", Key: ptr("k2"), Text: ptr("d")})
+	f.add(record{Topic: "demo", Key: new("k1"), Text: new("c")}, record{Topic: "demo", Key: new("k2"), Text: new("d")})
 	p.await(`document.querySelectorAll('#records .row').length >= 2`)
 	if got, want := p.column("value"), []string{"d", "b"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -115,7 +115,7 @@ func TestKeyFilter(t *testing.T) {
 	eval[any](p, `document.querySelector('#keys button').click()`)
 	p.await(`document.querySelectorAll('#keys li').length === 0`)
 	p.awaitState("Live")
-	f.add(record{Topic: "demo", Key: ptr("k1"), Text: ptr("e")})
+	f.add(record{Topic: "demo", Key: new("k1"), Text: new("e")})
 	p.await(`document.querySelector('#records .row .value').textContent === 'e'`)
 	if sent, ended := len(f.requests("subscribe")), len(f.requests("unsubscribe")); sent != ended+1 {
 		t.Errorf("%d subscriptions were made and %d given up", sent, ended)
@@ -182,7 +182,7 @@ func TestResume(t *testing.T) {
 	p.awaitState("Live")
 	const cuts, between = 5, 60
 	for i := range cuts * between {
-		f.add(record{Topic: "demo", Partition: int32(i) % 3, Text: ptr(fmt.Sprint(i)), Epoch: int32(i) % 2})
+		f.add(record{Topic: "demo", Partition: int32(i) % 3, Text: new(fmt.Sprint(i)), Epoch: int32(i) % 2})
 		if i%between == between/2 {
 			if i%4 == 0 {
 				f.cut()
@@ -258,7 +258,7 @@ func TestTroubleIsTold(t *testing.T) {
 	tell := func(format string, args ...any) { f.each(func(s *fakeSession) { s.send(format, args...) }) }
 	tell(`{"op":"heartbeat","time":1,"upstream":"unavailable"}`)
 	p.awaitState("Upstream unavailable")
-	f.add(record{Topic: "demo", Text: ptr("back")})
+	f.add(record{Topic: "demo", Text: new("back")})
 	p.awaitState("Live")
 	tell(`{"op":"heartbeat","time":1,"unavailable":{%q:[3]},"lag":{%q:12}}`, id, id)
 	p.await(`document.getElementById('banner').innerText.includes('partition 3')`)
@@ -350,7 +350,7 @@ func TestBounded(t *testing.T) {
 	add := func(n int) {
 		batch := make([]record, n)
 		for i := range batch {
-			batch[i] = record{Topic: "demo", Text: ptr("x")}
+			batch[i] = record{Topic: "demo", Text: new("x")}
 		}
 		f.add(batch...)
 	}

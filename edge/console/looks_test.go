@@ -6,8 +6,6 @@ import (
 	"time"
 )
 
-func ptr(s string) *string { return &s }
-
 // TestLooks opens the page at the sizes and in the colours that people use: nothing sticks out sideways, nothing throws. With
 // -console.screenshots the pictures are written for people to look at.
 func TestLooks(t *testing.T) {
@@ -60,13 +58,13 @@ func demoRecord(i int, at int64) record {
 	key := fmt.Sprintf("sensor-%d", i%7)
 	r := record{
 		Topic: "demo", Partition: int32(i*5) % 4, Time: at, Key: &key, Epoch: 3,
-		Text: ptr(fmt.Sprintf(`{"sensor":%q,"temperature":%.1f,"humidity":%d,"at":"Hall %d","ok":true,"readings":[%d,%d,%d]}`, key, 18+float64(i%9)/2, 40+i%20, i%3, i, i+1, i+2)),
+		Text: new(fmt.Sprintf(`{"sensor":%q,"temperature":%.1f,"humidity":%d,"at":"Hall %d","ok":true,"readings":[%d,%d,%d]}`, key, 18+float64(i%9)/2, 40+i%20, i%3, i, i+1, i+2)),
 	}
 	switch i % 10 {
 	case 3:
 		r.Headers = [][]any{{"trace-id", "4bf92f3577b34da6a3ce929d0e0e4736"}, {"source", "mqtt"}}
 	case 5:
-		r.Text = ptr("plain text, not JSON: door opened by badge 4711")
+		r.Text = new("plain text, not JSON: door opened by badge 4711")
 	case 7:
 		r.Text, r.Tombstone = nil, true
 	case 9:
