@@ -48,7 +48,7 @@ func TestDrain(t *testing.T) {
 				case m.Op == "caughtup":
 					caught.Done()
 				case m.Op == "goodbye":
-					goodbye = fmt.Sprint(m.Code, m.Reason, m.ReconnectAfterMs) == "4000 draining [0 5000]"
+					goodbye = fmt.Sprintf("%v %s %v", m.Code, m.Reason, m.ReconnectAfterMs) == "4000 draining [0 5000]"
 				}
 			}
 		})

@@ -26,8 +26,13 @@ func (w *worker) end(s *session, r *reason, cause string) {
 	w.sayClose(s)
 }
 
-// closedByPeer echoes a close frame, once: the code, without the reason (RFC 6455, section 5.5.1).
+// closedByPeer echoes a close frame, once: the code, without the reason (RFC 6455, section 5.5.1). If ours went first, this is its echo, and
+// nothing follows.
 func (w *worker) closedByPeer(s *session, c peerClose) {
+	if s.state != open {
+		w.eof(s)
+		return
+	}
 	cause := fmt.Sprint(int(c.code))
 	if c.text != "" {
 		cause += " " + c.text

@@ -61,8 +61,8 @@ func ParseClosePayload(p []byte) (code int, text string, bad int) {
 type Life struct{ l life }
 
 // Observe is life.observe.
-func (l *Life) Observe(now time.Duration, blocked bool, unsent int) bool {
-	return l.l.observe(int64(now), blocked, unsent)
+func (l *Life) Observe(now time.Duration, blocked bool, written int64, unsent int) bool {
+	return l.l.observe(int64(now), blocked, written, unsent)
 }
 
 // Judge is life.judge: the name of the reason to end, or "".

@@ -16,7 +16,8 @@ type life struct {
 	beat     int64 // when a heartbeat was last considered
 	pinged   int64 // when a ping was last sent
 	progress int64 // when the peer last took bytes that had waited
-	unsent   int   // bytes that the kernel held unsent, when last looked at
+	taken    int64 // bytes that the kernel had sent, when last looked at
+	stuck    bool  // then something waited
 	away     bool  // the last heartbeat told that the service is away
 }
 
@@ -25,13 +26,17 @@ type limits struct {
 	interval, grace, stall time.Duration
 }
 
-// observe takes note of how much the kernel holds unsent and says whether anything is stuck: less than before is progress.
-func (l *life) observe(now int64, blocked bool, unsent int) (stuck bool) {
-	if unsent < l.unsent {
-		l.progress = now
+// observe takes note of how much of what was written the kernel holds unsent, and says whether anything is stuck. If it was, each byte that
+// the kernel could send is progress.
+func (l *life) observe(now int64, blocked bool, written int64, unsent int) (stuck bool) {
+	if taken := written - int64(unsent); taken > l.taken {
+		if l.stuck {
+			l.progress = now
+		}
+		l.taken = taken
 	}
-	l.unsent = unsent
-	return blocked || unsent > 0
+	l.stuck = blocked || unsent > 0
+	return l.stuck
 }
 
 // judge says whether a session is to be ended. Life is any byte received, or bytes taken that had waited. Where data waits, only a peer
@@ -81,7 +86,7 @@ func (w *worker) look(s *session, now int64) {
 	interval := int64(w.srv.cfg.HeartbeatInterval)
 	received := s.received.Load()
 	if now-received >= interval {
-		stuck := s.life.observe(now, s.blocked.Load(), w.unsent(s))
+		stuck := s.life.observe(now, s.blocked.Load(), int64(s.bytes), w.unsent(s))
 		lim := limits{w.srv.cfg.HeartbeatInterval, w.srv.cfg.LifeGrace, w.srv.cfg.StallTimeout}
 		if r := s.life.judge(now, received, stuck, lim); r != nil {
 			w.end(s, r, (time.Duration(now - max(received, s.life.progress))).String())

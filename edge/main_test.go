@@ -168,6 +168,16 @@ func (r *rig) metric(t testing.TB, name, label string) float64 {
 	return sum
 }
 
+// endings lists the reasons for which sessions have ended.
+func (r *rig) endings(t testing.TB) (list []string) {
+	for _, why := range edge.Reasons() {
+		if n := r.metric(t, "tailrace_edge_sessions_ended_total", why.Name); n > 0 {
+			list = append(list, fmt.Sprintf("%v %s", n, why.Name))
+		}
+	}
+	return list
+}
+
 // ended waits until exactly one session has ended for a reason.
 func (r *rig) ended(t testing.TB, reason string) {
 	t.Helper()

@@ -56,8 +56,7 @@ func (q *requests) take(conn *net.TCPConn, head []byte) {
 	select {
 	case q.room <- struct{}{}:
 	default:
-		_ = (&refused{status: http.StatusServiceUnavailable, text: "too many requests at once"}).write(conn)
-		closeKindly(conn)
+		q.srv.answer(conn, &refused{status: http.StatusServiceUnavailable, text: "too many requests at once"})
 		return
 	}
 	c := &begun{TCPConn: conn, head: head, leave: sync.OnceFunc(func() { <-q.room })}

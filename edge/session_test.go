@@ -62,9 +62,7 @@ func TestSubscribe(t *testing.T) {
 	}
 	c.say(t, `{"op":"subscribe","id":"a","topic":"orders"}`)
 	c.expect(t, "started")
-	if got := r.metric(t, "tailrace_edge_subscriptions", ""); got != 2 {
-		t.Errorf("%v subscriptions, want 2", got)
-	}
+	await(t, "two subscriptions are counted", func() bool { return r.metric(t, "tailrace_edge_subscriptions", "") == 2 })
 	_ = c.write(opClose, []byte{0x0f, 0xa0, 'x'}) // 4000
 	c.expectClose(t, 4000)
 	r.ended(t, "client_close")
@@ -164,6 +162,15 @@ func TestRefusals(t *testing.T) {
 		c.say(t, k.send)
 		if m := c.expect(t, "error"); m.Re != k.re || m.Code != k.code {
 			t.Errorf("%s: got %+v, want %s, %s", k.send, m, k.re, k.code)
+		}
+	}
+	r.src.CreateTopic("orders", 1)
+	c.say(t, `{"op":"subscribe","id":"a","topic":"orders"}`)
+	c.until(t, "caughtup")
+	for _, send := range []string{`{"op":"subscribe","id":"a","tpoic":"x"}`, `{"op":"consume","id":"a","topics":["x"],"group":"g"}`} {
+		c.say(t, send)
+		if m := c.expect(t, "error"); m.Reason != "ID_IN_USE" || m.Final {
+			t.Errorf("%s: got %+v, want ID_IN_USE, not final", send, m)
 		}
 	}
 	c.say(t, `{"op":"ping","id":"still here"}`)
@@ -437,8 +444,8 @@ func TestGapAndTopology(t *testing.T) {
 			t.Errorf("got %+v", m)
 		}
 		grown := false
+		c.deadline(t)
 		for n := 0; n < 2 || !grown; {
-			c.deadline(t)
 			m, err := c.next()
 			switch {
 			case err != nil:

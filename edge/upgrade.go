@@ -94,17 +94,17 @@ func (s *Server) welcome(ctx context.Context, conn *net.TCPConn) {
 		_ = conn.Close() // it said nothing that could be answered
 		return
 	}
-	var r *http.Request
-	if end > 0 {
-		r, err = http.ReadRequest(bufio.NewReader(bytes.NewReader(head[:end])))
+	if end == 0 {
+		s.answer(conn, &refused{status: http.StatusRequestHeaderFieldsTooLarge, text: "the request head is too large"})
+		return
 	}
-	if end == 0 || err != nil || !isSocket(r) {
+	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head[:end])))
+	if err != nil || !isSocket(r) {
 		s.requests.take(conn, head) // what can't be understood is answered there too
 		return
 	}
 	if no := s.refusal(r); no != nil {
-		_ = no.write(conn)
-		closeKindly(conn)
+		s.answer(conn, no)
 		return
 	}
 	s.settle(s.upgrade(&hijacked{conn: conn}, r, append([]byte(nil), head[end:]...)))
@@ -114,10 +114,10 @@ func (s *Server) welcome(ctx context.Context, conn *net.TCPConn) {
 func readHead(conn net.Conn) (head []byte, end int, err error) {
 	head = make([]byte, 0, 2048)
 	for {
-		if len(head) == cap(head) {
-			if len(head) >= maxHead {
-				return head, 0, nil
-			}
+		switch {
+		case len(head) == maxHead:
+			return nil, 0, nil
+		case len(head) == cap(head):
 			head = slices.Grow(head, len(head))
 		}
 		n, err := conn.Read(head[len(head):min(cap(head), maxHead)])
@@ -282,9 +282,9 @@ func newName() string {
 	return hex.EncodeToString(b[:])
 }
 
-// closeKindly closes a connection that was answered, after its input was drained: closing it unread would reset it, and the answer with it.
-func closeKindly(conn *net.TCPConn) {
-	if conn.CloseWrite() == nil {
+// answer refuses a connection and closes it, after its input was drained: closing it unread would reset it, and the answer with it.
+func (s *Server) answer(conn *net.TCPConn, no *refused) {
+	if no.write(conn) == nil && conn.CloseWrite() == nil {
 		_ = conn.SetReadDeadline(time.Now().Add(acceptWait))
 		_, _ = io.CopyN(io.Discard, conn, 2*maxHead)
 	}

@@ -190,6 +190,9 @@ func (w *worker) handle(s *session, what any) {
 	case eof:
 		w.eof(s)
 		return
+	case peerClose:
+		w.closedByPeer(s, what)
+		return
 	case ended:
 		if what.reason.silent && s.state > open {
 			w.drop(s) // the connection broke while it was being closed
@@ -216,13 +219,11 @@ func (w *worker) handle(s *session, what any) {
 		w.msg = frame.AppendPong(w.msg[:0], what.ID)
 		w.say(s)
 	case *frame.Unbuilt:
-		w.refuse(s, what.Refusal())
+		w.refuseOp(s, what.Refusal())
 	case *frame.Error:
-		w.refuse(s, what)
+		w.refuseOp(s, what)
 	case ping:
 		w.pong(s, what.payload)
-	case peerClose:
-		w.closedByPeer(s, what)
 	default:
 		w.srv.log.Error("handle post", "session", s.name, "type", fmt.Sprintf("%T", what))
 	}
@@ -237,6 +238,14 @@ func (w *worker) say(s *session) {
 func (w *worker) refuse(s *session, e *frame.Error) {
 	w.msg = frame.AppendError(w.msg[:0], e)
 	w.say(s)
+}
+
+// refuseOp refuses an op that was not understood, or that this build does not have. A final answer would end the open subscription of its id.
+func (w *worker) refuseOp(s *session, e *frame.Error) {
+	if e.Final && e.ID != "" && s.find(e.ID) != nil {
+		e = frame.IDInUse(e.Re, e.ID)
+	}
+	w.refuse(s, e)
 }
 
 // open takes a session over from its handshake. It is on the worker's list before the poller can tell of it.
@@ -305,6 +314,9 @@ func (w *worker) startSubscribe(sb *subscription) {
 			result.err = denied{err}
 		} else {
 			result.sub, result.err = srv.hub.Subscribe(ctx, request, w.inbox, token)
+		}
+		if errors.Is(result.err, context.DeadlineExceeded) {
+			result.err = hub.ErrUnavailable
 		}
 		w.inbox.post(s, result)
 	})
