@@ -83,7 +83,7 @@ func parseConfig(args []string, help io.Writer) (Config, error) {
 	fs.StringVar(&c.OpsListen, "ops-listen", c.OpsListen, "serve /healthz, /readyz, /metrics and (to loopback) /debug/pprof on this `address`")
 	fs.BoolVar(&c.Insecure, "insecure", c.Insecure, "let -listen be reachable from other machines, though nobody is authenticated")
 	fs.StringVar(&c.Kafka.Bootstrap, "kafka", c.Kafka.Bootstrap, "bootstrap `servers` of Kafka, separated by commas; or \"embedded\" for a broker inside this process")
-	fs.StringVar(&c.DataDir, "kafka_data_dir", c.DataDir, "keep the embedded broker's topics in this `folder`; empty: in memory, gone at the end")
+	fs.StringVar(&c.DataDir, "kafka.data-dir", c.DataDir, "keep the embedded broker's topics in this `folder`; empty: in memory, gone at the end")
 	fs.Var(properties(c.Kafka.Properties), "kafka.property", "librdkafka `property` k=v for all clients, such as security.protocol=ssl; may be repeated")
 	fs.StringVar((*string)(&c.Kafka.Isolation), "kafka.isolation", string(c.Kafka.Isolation), "which records readers see: `level` read_committed or read_uncommitted")
 	fs.IntVar(&c.Kafka.Consumers, "kafka.consumers", c.Kafka.Consumers, "consumers that share the followed partitions; more use more cores")

@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
-	logger.InfoContext(ctx, "configuration", slog.Any("set", &cfg))
+	logger.InfoContext(ctx, "configuration", slog.Any("", &cfg))
 	if err := serve(ctx, &cfg, logger); err != nil {
 		logger.ErrorContext(ctx, "ended", slog.Any("error", err))
 		return exitFailed

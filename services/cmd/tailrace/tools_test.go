@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -30,6 +31,9 @@ func readUntil(t *testing.T, wanted func(line string) bool, name string, args ..
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
+	// buf from npm is a script that starts the program: both must end, or the pipe stays open.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	stderr := &logBook{}
 	cmd.Stderr = stderr
 	out, err := cmd.StdoutPipe()
@@ -95,7 +99,7 @@ func TestCurlPublishesAndSubscribes(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, stream)
 	}
-	if !has(string(stream), `"started"`, `"partitionCount":4`, `"value"`, `"offset":"`) {
+	if !has(string(stream), `"started"`, `"partitionCount":4`, `"value"`, `"timeType"`) {
 		t.Errorf("got %q", stream)
 	}
 }
