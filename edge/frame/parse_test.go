@@ -16,8 +16,6 @@ import (
 	"tailrace.dev/tailrace/services/hub"
 )
 
-func int32p(n int32) *int32 { return &n }
-
 func at(partition int32, offset int64, epoch int32) hub.Position {
 	return hub.Position{Partition: partition, Offset: offset, Epoch: epoch}
 }
@@ -63,7 +61,7 @@ func TestParseUnderstands(t *testing.T) {
 		}),
 
 		`{"op":"publish","id":"p1","topic":"orders","key":"k1","value": { "any" : "json" } ,"headers":[["h","v"],["h",null],["b",{"base64":"gA=="}]],"partition":3}`: pub(&tailracev1.PublishRecord{
-			Key: []byte("k1"), Value: []byte(`{ "any" : "json" }`), Partition: int32p(3),
+			Key: []byte("k1"), Value: []byte(`{ "any" : "json" }`), Partition: new(int32(3)),
 			Headers: []*tailracev1.Header{{Name: "h", Value: []byte("v")}, {Name: "h"}, {Name: "b", Value: []byte{0x80}}},
 		}),
 		`{"op":"publish","id":"p1","topic":"orders","value":null}`:                       pub(&tailracev1.PublishRecord{Value: []byte("null")}),

@@ -52,8 +52,8 @@ func (r *record) read(b []byte) bool {
 		if n < 0 {
 			return false
 		}
-		switch {
-		case f.Type == protowire.BytesType:
+		switch f.Type {
+		case protowire.BytesType:
 			switch f.Num {
 			case recordTopic:
 				r.topic = f.Data
@@ -69,8 +69,9 @@ func (r *record) read(b []byte) bool {
 				if r.headers == nil {
 					r.headers = b
 				}
+			default:
 			}
-		case f.Type == protowire.VarintType:
+		case protowire.VarintType:
 			switch f.Num {
 			case recordPartition:
 				r.partition = int32(f.N)
@@ -80,7 +81,9 @@ func (r *record) read(b []byte) bool {
 				r.timeType = int32(f.N)
 			case recordEpoch:
 				r.epoch = int32(f.N)
+			default:
 			}
+		default:
 		}
 		b = b[n:]
 	}
@@ -101,6 +104,7 @@ func (r *record) readTime(b []byte) bool {
 				r.seconds = int64(f.N)
 			case timestampNanos:
 				r.nanos = int32(f.N)
+			default:
 			}
 		}
 		b = b[n:]
@@ -206,6 +210,7 @@ func readHeader(b []byte) (name, value []byte) {
 				name = f.Data
 			case headerValue:
 				value = f.Data
+			default:
 			}
 		}
 		b = b[n:]

@@ -172,6 +172,7 @@ func readMillis(b []byte) (millis int64, ok bool) {
 			seconds = int64(f.N)
 		case timestampNanos:
 			nanos = int64(f.N)
+		default:
 		}
 	}
 	return seconds*1000 + nanos/1_000_000, true

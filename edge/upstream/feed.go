@@ -57,7 +57,7 @@ func (s *Source) Follow(t *hub.Topic, partition int32, from int64) (unfollow fun
 
 func (s *Source) follow(t topic, partition int32, from int64) (unfollow func()) {
 	f := &feed{source: s, topic: t, name: t.Name(), partition: partition, id: t.ID(), next: from, epoch: -1}
-	ctx, cancel := context.WithCancel(context.Background()) // it lives until unfollow
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // it lives until unfollow, Follow has no context
 	s.metrics.feeds.Inc()
 	var wg sync.WaitGroup
 	wg.Go(func() { f.run(ctx) })

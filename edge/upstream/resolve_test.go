@@ -92,6 +92,7 @@ func TestResolveAsksForTheSame(t *testing.T) {
 		case hub.AtPositions:
 			p := start.GetPositions().GetPositions()[0]
 			ok = p.GetPartition() == 4 && p.GetOffset() == 3 && p.GetLeaderEpoch() == 6 && start.GetPositions().GetMissing() == tailracev1.MissingPosition_MISSING_POSITION_LATEST
+		default:
 		}
 		if !ok {
 			t.Errorf("%+v: asked %v", q, m)

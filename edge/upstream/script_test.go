@@ -303,6 +303,7 @@ func (t *told) Append(batch ...*hub.Entry) {
 			t.count = e.Count
 		case hub.Recreated:
 			t.id = e.TopicID
+		default:
 		}
 	}
 }

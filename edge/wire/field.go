@@ -28,6 +28,7 @@ func (f *Field) Next(b []byte) int {
 			}
 			f.Data = b[2:end:end]
 			return end
+		default:
 		}
 	}
 	num, typ, tagLen := protowire.ConsumeTag(b)

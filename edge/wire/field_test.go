@@ -40,6 +40,7 @@ func FuzzField(f *testing.F) {
 				if v, _ := protowire.ConsumeBytes(b[tagLen:]); !bytes.Equal(v, field.Data) || field.Data == nil {
 					t.Fatalf("%x: got %x, want %x", b, field.Data, v)
 				}
+			default:
 			}
 			b = b[n:]
 		}
