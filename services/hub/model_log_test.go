@@ -38,6 +38,7 @@ type life struct {
 	fork      int64
 	epoch     int32
 	oldest    *int64 // shared by the lives of one topic id
+	opened    int64  // first record of the open transaction, -1 without one
 	slots     []*plainRecord
 }
 
@@ -72,7 +73,7 @@ func (l *plainLog) create(name, id string, partitions int32) {
 	t.ids = append(t.ids, id)
 	for _, p := range t.partitions {
 		p.unavailable = false
-		p.lives = append(p.lives, &life{index: len(p.lives), id: id, recreated: true, oldest: new(int64)})
+		p.lives = append(p.lives, &life{index: len(p.lives), id: id, recreated: true, oldest: new(int64), opened: -1})
 	}
 	t.grow(partitions)
 }
@@ -80,7 +81,7 @@ func (l *plainLog) create(name, id string, partitions int32) {
 func (t *plainTopic) grow(partitions int32) {
 	for int32(len(t.partitions)) < partitions {
 		p := &plainPartition{topic: t.name, number: int32(len(t.partitions))}
-		p.lives = []*life{{id: t.id, oldest: new(int64)}}
+		p.lives = []*life{{id: t.id, oldest: new(int64), opened: -1}}
 		t.partitions = append(t.partitions, p)
 	}
 }
@@ -108,16 +109,17 @@ func (v *life) high() int64 { return int64(len(v.slots)) }
 
 // end is the last stable offset.
 func (v *life) end() int64 {
-	for i, r := range v.slots {
-		if r.kind == plainOpen {
-			return int64(i)
-		}
+	if v.opened >= 0 {
+		return v.opened
 	}
 	return v.high()
 }
 
 func (p *plainPartition) append(kind plainKind, records ...hubtest.Record) {
 	v := p.now()
+	if kind == plainOpen && v.opened < 0 {
+		v.opened = v.high()
+	}
 	for _, r := range records {
 		piece := hubtest.Piece(p.topic, p.number, v.high(), v.epoch, r)
 		v.slots = append(v.slots, &plainRecord{kind: kind, key: r.Key, piece: piece, size: recordSize(piece), epoch: v.epoch})
@@ -132,27 +134,33 @@ func (p *plainPartition) appendHoles(n int) {
 }
 
 func (p *plainPartition) settle(to plainKind) {
-	v, found := p.now(), false
-	for _, r := range v.slots {
+	v := p.now()
+	if v.opened < 0 {
+		return
+	}
+	for _, r := range v.slots[v.opened:] {
 		if r.kind == plainOpen {
-			r.kind, found = to, true
+			r.kind = to
 		}
 	}
-	if found {
-		p.appendHoles(1)
-	}
+	v.opened = -1
+	p.appendHoles(1)
 }
 
 func (p *plainPartition) truncate(high int64) {
 	old := p.now()
-	v := &life{index: len(p.lives), id: old.id, fork: high, epoch: old.epoch + 1, oldest: old.oldest}
+	v := &life{index: len(p.lives), id: old.id, fork: high, epoch: old.epoch + 1, oldest: old.oldest, opened: -1}
 	v.slots = append(v.slots, old.slots[:high]...)
-	p.lives = append(p.lives, v)
+	if old.opened >= 0 && old.opened < high {
+		v.opened = old.opened
+	}
 	for _, r := range old.slots[high:] {
 		if r.kind == plainOpen {
 			r.kind = plainHole
 		}
 	}
+	old.opened = -1
+	p.lives = append(p.lives, v)
 	p.settle(plainHole)
 }
 

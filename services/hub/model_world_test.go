@@ -25,7 +25,7 @@ type world struct {
 	readers []*seat
 	pending []*attempt
 	serial  int
-	needed  map[string]time.Time // when a partition was last read by somebody
+	needed  map[place]time.Time // when a partition was last read by somebody
 	resume  []resume
 	lines   []string
 	tracing bool
@@ -107,7 +107,7 @@ func (w *world) tracef(format string, args ...any) {
 
 // play runs a history and returns what was wrong, and the trace if it is asked for.
 func play(t *testing.T, h history, tracing bool) (err error, lines []string) {
-	w := &world{setup: h.setup, tracing: tracing, log: newPlainLog(), needed: map[string]time.Time{}}
+	w := &world{setup: h.setup, tracing: tracing, log: newPlainLog(), needed: map[place]time.Time{}}
 	defer func() {
 		// A deadlock of the bubble panics here: goroutines were left behind, or wait for ever.
 		if p := recover(); p != nil && err == nil {
@@ -283,13 +283,13 @@ func (w *world) audit() error {
 		}
 		for i := range w.log.topics[s.request.Topic].count() {
 			if s.cursors[i] != nil || s.grows {
-				w.needed[key(s.request.Topic, i)] = now
+				w.needed[place{s.request.Topic, i}] = now
 			}
 		}
 	}
 	for _, a := range w.pending {
 		for i := range w.log.topics[a.seat.request.Topic].count() {
-			w.needed[key(a.seat.request.Topic, i)] = now
+			w.needed[place{a.seat.request.Topic, i}] = now
 		}
 	}
 	if len(w.pending) == 0 && (stats.Subscriptions < open || stats.Subscriptions > len(w.readers)) {
@@ -303,7 +303,7 @@ func (w *world) audit() error {
 	}
 	for _, name := range topics {
 		for _, i := range w.src.Following(name) {
-			if idle := now.Sub(w.needed[key(name, i)]); idle > w.setup.Linger+lingerSlack {
+			if idle := now.Sub(w.needed[place{name, i}]); idle > w.setup.Linger+lingerSlack {
 				return fmt.Errorf("partition %d of %s is followed %v after its last reader", i, name, idle)
 			}
 		}
@@ -311,7 +311,11 @@ func (w *world) audit() error {
 	return nil
 }
 
-func key(topic string, partition int32) string { return fmt.Sprintf("%s/%d", topic, partition) }
+// place is a partition of a topic.
+type place struct {
+	topic     string
+	partition int32
+}
 
 func (w *world) createTopic(name string, partitions int32) {
 	w.src.CreateTopic(name, partitions)
