@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"tailrace.dev/tailrace/edge/upstream"
 	"tailrace.dev/tailrace/services/hub"
 )
 
@@ -254,11 +255,35 @@ func TestARestartedServiceIsResumedExactly(t *testing.T) {
 	}
 }
 
+// A peer that vanished without a word is noticed by pings, not by the next write.
+func TestASilentConnectionIsReplaced(t *testing.T) {
+	st := newStore(2)
+	wire := newRelay(t, newService(t, st).address)
+	source := newSource(t, func(c *upstream.Config) { c.PingTimeout = 100 * time.Millisecond }, wire.address)
+	h := newHub(t, source, nil)
+	r := newReader(t, st, h, hub.Request{})
+	for round := range 3 {
+		for n := range 10 {
+			st.add(int32(n%2), text(n))
+		}
+		r.until("records", r.atEnd)
+		wire.freeze()
+		for n := range 10 {
+			st.add(int32(n%2), text(round+n))
+		}
+	}
+	r.until("the rest", r.atEnd)
+	if r.records != 60 {
+		t.Errorf("got %d records", r.records)
+	}
+	r.wantGaps()
+}
+
 // Random cuts of the connection and restarts of the service, under records; readers that stay and readers that come and go.
 func TestRandomDisconnectsLoseAndDoubleNothing(t *testing.T) {
 	cuts := 60
-	if testing.Short() {
-		cuts = 10
+	if *full {
+		cuts = 500
 	}
 	const partitions = 4
 	st := newStore(partitions)

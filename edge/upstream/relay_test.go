@@ -6,16 +6,17 @@ import (
 	"testing"
 )
 
-// relay is a TCP relay that can reset all its connections, and keep new ones from getting anywhere.
+// relay is a TCP relay that can reset or freeze all its connections.
 type relay struct {
 	address string
 	target  string
 	ln      net.Listener
 	wg      sync.WaitGroup
 
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
-	shut  bool
+	mu     sync.Mutex
+	conns  map[net.Conn]struct{}
+	frozen map[net.Conn]chan struct{} // closed at the end
+	shut   bool
 }
 
 func newRelay(t testing.TB, target string) *relay {
@@ -24,7 +25,7 @@ func newRelay(t testing.TB, target string) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{address: ln.Addr().String(), target: target, ln: ln, conns: map[net.Conn]struct{}{}}
+	r := &relay{address: ln.Addr().String(), target: target, ln: ln, conns: map[net.Conn]struct{}{}, frozen: map[net.Conn]chan struct{}{}}
 	r.wg.Go(r.accept)
 	t.Cleanup(func() {
 		_ = ln.Close()
@@ -71,6 +72,13 @@ func (r *relay) copy(from, to net.Conn) {
 	buffer := make([]byte, 8<<10)
 	for {
 		n, err := from.Read(buffer)
+		r.mu.Lock()
+		thaw := r.frozen[from]
+		r.mu.Unlock()
+		if thaw != nil {
+			<-thaw
+			break
+		}
 		if _, werr := to.Write(buffer[:n]); err != nil || werr != nil {
 			break
 		}
@@ -83,6 +91,17 @@ func (r *relay) copy(from, to net.Conn) {
 	delete(r.conns, to)
 }
 
+// freeze makes all present connections silent: nothing passes, in either direction, and nobody gets a FIN. New ones work.
+func (r *relay) freeze() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		if r.frozen[c] == nil {
+			r.frozen[c] = make(chan struct{})
+		}
+	}
+}
+
 // cut resets every connection.
 func (r *relay) cut() { r.close(false) }
 
@@ -90,6 +109,12 @@ func (r *relay) close(stay bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shut = stay
+	if stay {
+		for _, thaw := range r.frozen {
+			close(thaw)
+		}
+		clear(r.frozen)
+	}
 	for c := range r.conns {
 		if tcp, ok := c.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0)

@@ -2,6 +2,7 @@ package upstream_test
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"net"
 	"net/http"
@@ -21,6 +22,8 @@ import (
 	"tailrace.dev/tailrace/gen/tailrace/v1/tailracev1connect"
 	"tailrace.dev/tailrace/services/hub"
 )
+
+var full = flag.Bool("upstream.full", false, "run the proofs at full size")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
