@@ -175,19 +175,18 @@ func (bh *behind) cut(next int64) {
 
 // pullBehind reads what lies between positions and targets. Up to maxActive partitions are read from history, always the first ones, so that
 // those that are begun reach the seam.
-func (s *Subscription) pullBehind(b *Batch, max int) {
+func (s *Subscription) pullBehind(b *Batch) {
 	active, again, dropped := 0, false, false
-	scan := maxScan
 	for k := 0; k < len(s.behind) && active < maxActive && s.final == nil; k++ {
 		bh := &s.behind[k]
 		if bh.ahead {
 			continue
 		}
-		if b.full(max) || scan <= 0 {
+		if b.full() || b.scan <= 0 {
 			again = true
 			break
 		}
-		if s.read(b, bh, max, &scan) {
+		if s.read(b, bh) {
 			active++
 		}
 		dropped = dropped || bh.pos == bh.target
@@ -204,9 +203,9 @@ func (s *Subscription) pullBehind(b *Batch, max int) {
 }
 
 // read reads on in one partition. waits: history was asked for.
-func (s *Subscription) read(b *Batch, bh *behind, max int, scan *int) (waits bool) {
+func (s *Subscription) read(b *Batch, bh *behind) (waits bool) {
 	r := bh.more()
-	for s.final == nil && !b.full(max) && *scan > 0 {
+	for s.final == nil && !b.full() && b.scan > 0 {
 		limit := bh.target
 		if len(r.gaps) > 0 {
 			if g := r.gaps[0]; bh.pos >= g.from {
@@ -227,10 +226,14 @@ func (s *Subscription) read(b *Batch, bh *behind, max int, scan *int) (waits boo
 		if bh.pos >= limit {
 			return false
 		}
-		if s.readRing(b, bh, limit, max, scan) {
+		if s.topic.brokenAfter(bh.partition, s.seq) {
+			s.again = true // the cursor will come to where the order is broken
+			return true
+		}
+		if s.readRing(b, bh, limit) {
 			continue
 		}
-		if !s.readHistory(b, bh, limit, max, scan) {
+		if !s.readHistory(b, bh, limit) {
 			return true
 		}
 	}
@@ -238,10 +241,10 @@ func (s *Subscription) read(b *Batch, bh *behind, max int, scan *int) (waits boo
 }
 
 // readRing reads from the ring. It returns false if that does not have pos.
-func (s *Subscription) readRing(b *Batch, bh *behind, limit int64, max int, scan *int) bool {
+func (s *Subscription) readRing(b *Batch, bh *behind, limit int64) bool {
 	r := bh.reads
 	if r.seg == nil || r.seg.data.Load() == nil {
-		if r.seg, r.at = s.topic.locate(bh.partition, bh.pos); r.seg == nil {
+		if r.seg, r.at = s.topic.locate(bh.partition, bh.pos, s.seq); r.seg == nil {
 			return false
 		}
 	}
@@ -263,7 +266,7 @@ func (s *Subscription) readRing(b *Batch, bh *behind, limit int64, max int, scan
 				r.seg = nil
 				return false
 			}
-			if s.deliver(b, bh, e, min(st.next, limit), max, scan) || bh.pos >= limit {
+			if s.deliver(b, bh, e, min(st.next, limit)) || bh.pos >= limit {
 				return true
 			}
 		}
@@ -280,8 +283,8 @@ func (s *Subscription) readRing(b *Batch, bh *behind, limit int64, max int, scan
 }
 
 // readHistory reads from chunks. It returns false if the next one has to come first.
-func (s *Subscription) readHistory(b *Batch, bh *behind, limit int64, max int, scan *int) bool {
-	r, t := bh.reads, s.topic
+func (s *Subscription) readHistory(b *Batch, bh *behind, limit int64) bool {
+	r := bh.reads
 	if r.lane.topic == nil && !s.findLane(bh) {
 		return false // the cursor will come to where another log begins
 	}
@@ -292,14 +295,14 @@ func (s *Subscription) readHistory(b *Batch, bh *behind, limit int64, max int, s
 	if chunk == nil {
 		return false
 	}
-	if t.brokenAfter(bh.partition, s.seq) {
+	if s.topic.brokenAfter(bh.partition, s.seq) { // meanwhile: the chunk may have been read beyond that
 		s.again = true
 		return false
 	}
 	i := sort.Search(len(chunk.entries), func(i int) bool { return chunk.entries[i].Next > bh.pos })
 	for ; i < len(chunk.entries) && bh.pos < limit; i++ {
 		e := chunk.entries[i]
-		if s.deliver(b, bh, e, min(e.Next, limit), max, scan) {
+		if s.deliver(b, bh, e, min(e.Next, limit)) {
 			return true
 		}
 	}
@@ -349,8 +352,8 @@ func (s *Subscription) outOfRange(b *Batch, bh *behind, limit int64, err *Offset
 }
 
 // deliver passes e up to the offset to, as far as there is room, and moves bh. It returns true if the batch is full.
-func (s *Subscription) deliver(b *Batch, bh *behind, e *Entry, to int64, max int, scan *int) (full bool) {
-	if b.full(max) || *scan <= 0 {
+func (s *Subscription) deliver(b *Batch, bh *behind, e *Entry, to int64) (full bool) {
+	if b.full() || b.scan <= 0 {
 		return true
 	}
 	lo, hi := 0, len(e.Meta)
@@ -361,10 +364,10 @@ func (s *Subscription) deliver(b *Batch, bh *behind, e *Entry, to int64, max int
 		hi = e.search(to)
 	}
 	if s.keyed() {
-		*scan -= hi - lo + 1
-		return s.deliverKeyed(b, bh, e, lo, hi, to, max)
+		b.scan -= hi - lo + 1
+		return s.deliverKeyed(b, bh, e, lo, hi, to)
 	}
-	if cut := b.fit(e, lo, hi, max); cut < hi {
+	if cut := b.fit(e, lo, hi); cut < hi {
 		if cut > lo {
 			last := &e.Meta[cut-1]
 			b.add(e, lo, cut, bh.pos, last.Offset+1)
@@ -381,7 +384,7 @@ func (s *Subscription) deliver(b *Batch, bh *behind, e *Entry, to int64, max int
 }
 
 // deliverKeyed is deliver for a subscription with keys, which gets runs of matching records.
-func (s *Subscription) deliverKeyed(b *Batch, bh *behind, e *Entry, lo, hi int, to int64, max int) (full bool) {
+func (s *Subscription) deliverKeyed(b *Batch, bh *behind, e *Entry, lo, hi int, to int64) (full bool) {
 	keys, told := s.filter.keys, -1
 	for i := lo; i < hi; i++ {
 		if !has(keys, e, i) {
@@ -392,8 +395,8 @@ func (s *Subscription) deliverKeyed(b *Batch, bh *behind, e *Entry, lo, hi int, 
 			n++
 		}
 		cut := i
-		if !b.full(max) {
-			cut = b.fit(e, i, n, max)
+		if !b.full() {
+			cut = b.fit(e, i, n)
 		}
 		if cut == i {
 			if bh.pos = e.Meta[i].Offset; i > 0 {

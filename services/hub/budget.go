@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// chunkShare is the share of the budget that chunks keep however much the rings would take: one part in so many.
+const chunkShare = 4
+
 // charge adds what a writer put into a ring. Where the keeper doesn't get to run, the writer makes room for itself.
 func (h *Hub) charge(t *Topic, bytes int64) {
 	t.bytes.Add(bytes)
@@ -24,12 +27,10 @@ func (h *Hub) used() int64 { return h.ringBytes.Load() + h.formBytes.Load() + h.
 
 // checkBudget calls the keeper if the budget is exceeded.
 func (h *Hub) checkBudget() {
-	if h.crowded() {
+	if h.used() > h.cfg.MemoryBudget {
 		h.callKeeper()
 	}
 }
-
-func (h *Hub) crowded() bool { return h.used() > h.cfg.MemoryBudget }
 
 func (h *Hub) callKeeper() {
 	select {
@@ -38,19 +39,18 @@ func (h *Hub) callKeeper() {
 	}
 }
 
-// shrink evicts until the budget is kept: chunks down to a quarter of it, then the oldest segments of the topics that hold most, then
+// shrink evicts until the budget is kept: chunks down to their share, then the oldest segments of the topics that hold most, then
 // the remaining chunks.
 func (h *Hub) shrink() {
-	budget, now := h.cfg.MemoryBudget, h.clock.Load()
-	defer h.history.resume()
+	budget := h.cfg.MemoryBudget
 	for h.used() > budget {
-		if h.history.bytes.Load() > budget/4 && h.history.evict(now) > 0 {
+		if h.history.bytes.Load() > budget/chunkShare && h.history.evict() > 0 {
 			continue
 		}
 		if t := h.largest(); t != nil && t.evict() > 0 {
 			continue
 		}
-		if h.history.evict(now) == 0 {
+		if h.history.evict() == 0 {
 			return
 		}
 	}
@@ -91,6 +91,7 @@ func (h *Hub) keeper(ctx context.Context) {
 func (h *Hub) look(ctx context.Context) {
 	now := int64(time.Since(h.began))
 	h.clock.Store(now)
+	h.history.expire(now)
 	for _, t := range h.allTopics() {
 		for t.expired(now - int64(h.cfg.Retain)) {
 			t.evict()

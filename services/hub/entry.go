@@ -115,7 +115,9 @@ type Batch struct {
 
 	// While it is filled.
 	stuffed bool // what comes next did not fit
+	size    int  // bytes of pieces
 	most    int  // records; 0: no limit
+	scan    int  // records that may yet be looked at for a keyed subscription
 }
 
 // Next is the place after a batch that Topic.Read gave.
@@ -176,12 +178,12 @@ func (b *Batch) add(e *Entry, lo, hi int, from, next int64) {
 const maxParts = 1024
 
 // fit returns how far the records [lo, hi) of e fit into the batch; at least one does if it has none.
-func (b *Batch) fit(e *Entry, lo, hi, max int) int {
+func (b *Batch) fit(e *Entry, lo, hi int) int {
 	cut := hi
 	if b.most > 0 {
 		cut = min(hi, lo+b.most-b.Records)
 	}
-	if room := max - b.Bytes; e.bytes(lo, cut) > room {
+	if room := b.size - b.Bytes; e.bytes(lo, cut) > room {
 		most := int64(e.bodyAt(lo)) + int64(room)
 		cut = lo + sort.Search(cut-lo, func(i int) bool { return int64(e.Meta[lo+i].End) > most })
 	}
@@ -192,6 +194,6 @@ func (b *Batch) fit(e *Entry, lo, hi, max int) int {
 	return cut
 }
 
-func (b *Batch) full(max int) bool {
-	return b.stuffed || b.Bytes >= max || len(b.Parts) >= maxParts || b.most > 0 && b.Records >= b.most
+func (b *Batch) full() bool {
+	return b.stuffed || b.Bytes >= b.size || len(b.Parts) >= maxParts || b.most > 0 && b.Records >= b.most
 }

@@ -12,11 +12,11 @@ type scratch struct{ refs []ref }
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
 // pullFiltered takes what the logs of the subscription's terms have from the cursor on.
-func (s *Subscription) pullFiltered(b *Batch, max int) {
+func (s *Subscription) pullFiltered(b *Batch) {
 	sc := scratches.Get().(*scratch)
 	defer scratches.Put(sc)
 	for s.final == nil {
-		if b.full(max) {
+		if b.full() {
 			return
 		}
 		fed := s.topic.refresh()
@@ -28,7 +28,7 @@ func (s *Subscription) pullFiltered(b *Batch, max int) {
 			s.fall(b)
 			return
 		}
-		switch s.replay(b, sc.refs, max) {
+		switch s.replay(b, sc.refs) {
 		case replayFull:
 			s.retarget()
 			return
@@ -65,7 +65,12 @@ func (s *Subscription) collect(sc *scratch, fed Seq) (horizon Seq, ok bool) {
 			sources++
 		}
 	}
+	grows := false
 	for _, c := range s.topic.controlsIn(s.seq, fed) {
+		grows = grows || c.e.Kind == Topology
+		if c.e.Kind == seek && !grows && !s.gains(c) {
+			continue // nothing to this subscription
+		}
 		sc.refs = append(sc.refs, ref{c.seq, -2})
 		sources = 2
 	}
@@ -93,7 +98,7 @@ const (
 )
 
 // replay takes the entries that refs name. The cursor follows.
-func (s *Subscription) replay(b *Batch, refs []ref, max int) replayed {
+func (s *Subscription) replay(b *Batch, refs []ref) replayed {
 	for len(refs) > 0 && s.final == nil {
 		seq, n := refs[0].seq, 1
 		for n < len(refs) && refs[n].seq == seq {
@@ -113,9 +118,9 @@ func (s *Subscription) replay(b *Batch, refs []ref, max int) replayed {
 		e, st := (*data)[seq-g.base], &g.steps[seq-g.base]
 		fits := true
 		if refs[0].record < 0 || s.filter.keys == nil {
-			fits = s.take(b, e, st, max)
+			fits = s.take(b, e, st)
 		} else {
-			fits = s.takeRecords(b, e, st, refs[:n], max)
+			fits = s.takeRecords(b, e, st, refs[:n])
 		}
 		if !fits {
 			return replayFull
@@ -128,7 +133,7 @@ func (s *Subscription) replay(b *Batch, refs []ref, max int) replayed {
 
 // takeRecords takes the records of the entry at the cursor that refs name, as runs. It returns false if there is no room for all: then the
 // cursor stays, and the partition is ahead of it by what was taken.
-func (s *Subscription) takeRecords(b *Batch, e *Entry, st *step, refs []ref, max int) bool {
+func (s *Subscription) takeRecords(b *Batch, e *Entry, st *step, refs []ref) bool {
 	if !s.reads(e.Partition) {
 		return true
 	}
@@ -137,7 +142,7 @@ func (s *Subscription) takeRecords(b *Batch, e *Entry, st *step, refs []ref, max
 		if bh := &s.behind[k]; !bh.ahead || bh.pos >= e.Next {
 			return true
 		}
-		from = s.behind[k].pos
+		from = max(from, s.behind[k].pos) // what passed meanwhile had nothing of this subscription's
 	}
 	told := -1
 	for i := 0; i < len(refs); {
@@ -151,8 +156,8 @@ func (s *Subscription) takeRecords(b *Batch, e *Entry, st *step, refs []ref, max
 			hi++
 		}
 		cut := lo
-		if !b.full(max) {
-			cut = b.fit(e, lo, hi, max)
+		if !b.full() {
+			cut = b.fit(e, lo, hi)
 		}
 		if cut == lo {
 			if told >= 0 {

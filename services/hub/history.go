@@ -10,20 +10,21 @@ import (
 
 // history reads chunks for subscriptions: each once however many wait, the partitions that are waited for in turns.
 type history struct {
-	src     Source
-	work    chan struct{} // a slot for each reader; never closed
-	bytes   atomic.Int64  // changed under mu
-	reads   atomic.Int64
-	hits    atomic.Int64
-	charge  func()      // the budget is to be looked at
-	crowded func() bool // it is exceeded
+	src    Source
+	work   chan struct{} // a slot for each reader; never closed
+	bytes  atomic.Int64  // changed under mu
+	reads  atomic.Int64
+	hits   atomic.Int64
+	charge func() // the budget is to be looked at
+	room   int64  // for chunks that must not be evicted yet, and those being read
 
 	mu      sync.Mutex // guards the fields below and all lanes
 	lanes   map[laneKey]*lane
 	queue   []*lane // with wants, not being read
 	newest  *chunk  // least recently used last
 	oldest  *chunk
-	awaited int // chunks that nobody has come for yet
+	awaited int64 // bytes of chunks that nobody has come for yet
+	reading int64 // calls of ReadAt under way
 	closed  bool
 }
 
@@ -76,8 +77,8 @@ const (
 	restAtMost  = 5 * time.Second
 )
 
-func (hs *history) init(src Source, readers int, charge func(), crowded func() bool) {
-	hs.src, hs.charge, hs.crowded = src, charge, crowded
+func (hs *history) init(src Source, readers int, charge func(), room int64) {
+	hs.src, hs.charge, hs.room = src, charge, room
 	hs.lanes = map[laneKey]*lane{}
 	hs.work = make(chan struct{}, readers)
 }
@@ -200,7 +201,9 @@ func (hs *history) take() *lane {
 }
 
 // stalled says that nothing more is read until somebody comes for a chunk, or it is evicted. mu is held.
-func (hs *history) stalled() bool { return hs.awaited > 0 && hs.crowded() }
+func (hs *history) stalled() bool {
+	return (hs.awaited > 0 || hs.reading > 0) && hs.awaited+(hs.reading+1)*MaxChunkBytes > hs.room
+}
 
 // arrived notes that a chunk is waited for no longer. mu is held.
 func (hs *history) arrived(c *chunk) {
@@ -208,17 +211,8 @@ func (hs *history) arrived(c *chunk) {
 		return
 	}
 	c.awaited = 0
-	hs.awaited--
+	hs.awaited -= c.bytes
 	hs.call()
-}
-
-// resume looks whether there is room to read on.
-func (hs *history) resume() {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	if !hs.stalled() {
-		hs.call()
-	}
 }
 
 // call calls a reader if there is work. mu is held.
@@ -269,6 +263,7 @@ func (hs *history) first(l *lane) (_ *want, gen int, waiters []*Subscription) {
 		if l.cover(w.from) != nil {
 			waiters = append(waiters, w.waiters...)
 		} else if open && !hs.closed {
+			hs.reading++
 			return w, l.gen, waiters
 		}
 		l.wants = l.wants[1:]
@@ -289,6 +284,8 @@ func (hs *history) release(l *lane) {
 func (hs *history) finish(l *lane, w *want, gen int, es []*Entry, next int64, err error, turn int) (waiters []*Subscription, more bool) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
+	hs.reading--
+	defer hs.call()
 	if hs.closed {
 		hs.release(l)
 		return nil, false
@@ -312,9 +309,9 @@ func (hs *history) finish(l *lane, w *want, gen int, es []*Entry, next int64, er
 		c := hs.insert(l, w.from, next, es)
 		if len(waiters) > 0 {
 			c.awaited = l.key.topic.hub.clock.Load() + keepAwaited
-			hs.awaited++
+			hs.awaited += c.bytes
 		}
-		if w.ahead > 0 && next < w.to && l.cover(next) == nil && !hs.crowded() {
+		if w.ahead > 0 && next < w.to && l.cover(next) == nil && !hs.stalled() {
 			l.prepend(&want{from: next, to: w.to, ahead: w.ahead - 1})
 		}
 	}
@@ -413,13 +410,24 @@ func (hs *history) forget(t *Topic) {
 	}
 }
 
+// expire gives up on owners that did not come for their chunks.
+func (hs *history) expire(now int64) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for c := hs.oldest; c != nil && hs.awaited > 0; c = c.newer {
+		if c.awaited <= now {
+			hs.arrived(c)
+		}
+	}
+}
+
 // evict drops the chunk that was not used for the longest time and returns the bytes it held. Those that somebody is about to read stay for
 // a moment, or a budget that is too small would have them read for ever.
-func (hs *history) evict(now int64) int64 {
+func (hs *history) evict() int64 {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	for c := hs.oldest; c != nil; c = c.newer {
-		if c.awaited <= now {
+		if c.awaited == 0 {
 			hs.remove(c)
 			return c.bytes
 		}

@@ -122,7 +122,7 @@ func New(src Source, cfg Config) *Hub {
 	h.segmentAge = int64(h.cfg.Retain / 8)
 	h.news.signal = make(chan struct{}, runtime.GOMAXPROCS(0))
 	h.partsPool.New = func() any { return &[]Part{} }
-	h.history.init(src, h.cfg.HistoryReaders, h.checkBudget, h.crowded)
+	h.history.init(src, h.cfg.HistoryReaders, h.checkBudget, h.cfg.MemoryBudget/chunkShare)
 	if h.cfg.Registerer != nil {
 		h.cfg.Registerer.MustRegister(&collector{h})
 	}

@@ -24,14 +24,21 @@ func (s *Subscription) limit(b *Batch, prelude int) {
 		}
 	}
 	*b = out
-	if l.stopAll && s.final == nil {
-		for len(l.left) > 0 && s.placeOf(l.left[0]).next >= l.stops[l.left[0]] {
-			l.left = l.left[1:]
-		}
-		if len(l.left) == 0 {
-			s.final = io.EOF
-		}
+	if s.final == nil && s.stopReached() {
+		s.final = io.EOF
 	}
+}
+
+// stopReached says whether all positions of the stop are reached.
+func (s *Subscription) stopReached() bool {
+	l := s.limits
+	if l == nil || !l.stopAll {
+		return false
+	}
+	for len(l.left) > 0 && s.placeOf(l.left[0]).next >= l.stops[l.left[0]] {
+		l.left = l.left[1:]
+	}
+	return len(l.left) == 0
 }
 
 // void takes a stop as reached whose records are gone: the log goes on with others at the same offsets.

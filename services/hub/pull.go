@@ -1,9 +1,12 @@
 package hub
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // pullWhole takes what the ring has from the cursor on, for a subscription to a whole topic.
-func (s *Subscription) pullWhole(b *Batch, max int) {
+func (s *Subscription) pullWhole(b *Batch) {
 	for s.final == nil {
 		g := s.seg
 		data := g.data.Load()
@@ -17,7 +20,7 @@ func (s *Subscription) pullWhole(b *Batch, max int) {
 		}
 		n := int(g.n.Load())
 		for i := int(s.seq - g.base); i < n; i++ {
-			if !s.take(b, (*data)[i], &g.steps[i], max) {
+			if !s.take(b, (*data)[i], &g.steps[i]) {
 				return
 			}
 			s.seq++
@@ -37,8 +40,8 @@ func (s *Subscription) pullWhole(b *Batch, max int) {
 }
 
 // take takes the entry at the cursor. It returns false if there is no room for it: then the cursor stays.
-func (s *Subscription) take(b *Batch, e *Entry, st *step, max int) bool {
-	if b.full(max) {
+func (s *Subscription) take(b *Batch, e *Entry, st *step) bool {
+	if b.full() {
 		return false
 	}
 	switch e.Kind {
@@ -63,7 +66,7 @@ func (s *Subscription) take(b *Batch, e *Entry, st *step, max int) bool {
 		}
 		from, lo = bh.pos, e.search(bh.pos)
 	}
-	hi := b.fit(e, lo, len(e.Meta), max)
+	hi := b.fit(e, lo, len(e.Meta))
 	if hi < len(e.Meta) && b.Records > 0 {
 		return false
 	}
@@ -100,7 +103,9 @@ func (s *Subscription) control(b *Batch, c control) {
 	k, apart := s.find(e.Partition)
 	pos := c.from
 	if apart {
-		pos = s.behind[k].pos
+		if pos = s.behind[k].pos; s.behind[k].ahead {
+			pos = max(pos, c.from)
+		}
 	}
 	back := e.Kind == Recreated || e.Next < c.from
 	switch {
@@ -156,6 +161,9 @@ func (s *Subscription) gain(b *Batch, c control) {
 	if !s.gains(c) {
 		return
 	}
+	if f := s.filter; f != nil {
+		f.waiting = slices.DeleteFunc(f.waiting, func(p int32) bool { return p == e.Partition })
+	}
 	if e.From > 0 {
 		b.add(&Entry{Kind: Advance, Partition: e.Partition, From: 0, Next: e.From, End: e.End}, 0, 0, 0, e.From)
 	}
@@ -173,13 +181,7 @@ func (s *Subscription) gains(c control) bool {
 	if f == nil || f.all {
 		return c.from < 0
 	}
-	for i, waiting := range f.waiting {
-		if waiting == p {
-			f.waiting = append(f.waiting[:i], f.waiting[i+1:]...)
-			return true
-		}
-	}
-	return false
+	return slices.Contains(f.waiting, p)
 }
 
 // fall turns the positions at a cursor that fell off the ring into positions behind, and goes on at the head.

@@ -35,11 +35,11 @@ func (g *segment) next(n int) (after *segment, moved, evicted bool) {
 // apart says whether an entry is not for shared reading: what it means depends on the reader.
 func (e *Entry) apart() bool { return e.Kind == Topology || e.Kind == Deleted || e.Kind == seek }
 
-// Read returns entries from a Seq on, at most max bytes of pieces or one entry; ok is false if they were evicted. It takes no lock. It stops
+// Read returns entries from a Seq on, at most size bytes of pieces or one entry; ok is false if they were evicted. It takes no lock. It stops
 // before entries that mean something else to each reader (a new partition, the topic's end): subscriptions that stand there are not
 // shared, they Pull. dst is emptied first, its memory used again; dst.Next is the place after the batch.
-func (t *Topic) Read(from Seq, max int, dst *Batch) (ok bool) {
-	*dst = Batch{Parts: dst.Parts[:0], next: from}
+func (t *Topic) Read(from Seq, size int, dst *Batch) (ok bool) {
+	*dst = Batch{Parts: dst.Parts[:0], next: from, size: size}
 	g := t.find(from)
 	if g == nil {
 		return from == t.Head()
@@ -53,7 +53,7 @@ func (t *Topic) Read(from Seq, max int, dst *Batch) (ok bool) {
 		dst.seg = g
 		for ; i < n; i++ {
 			e, s := (*data)[i], &g.steps[i]
-			if e.apart() || len(dst.Parts) > 0 && (dst.full(max) || dst.Bytes+len(e.Body) > max) {
+			if e.apart() || len(dst.Parts) > 0 && (dst.full() || dst.Bytes+len(e.Body) > size) {
 				return true
 			}
 			dst.addWhole(e, s)
@@ -137,10 +137,13 @@ func (t *Topic) expired(before int64) bool {
 }
 
 // locate returns where the ring holds what comes at pos in a partition: the segment, and the first entry in it to look at. nil: the ring
-// does not go back so far without a break.
-func (t *Topic) locate(id int32, pos int64) (*segment, int) {
+// does not go back so far without a break, or breaks after the reader's own place.
+func (t *Topic) locate(id int32, pos int64, at Seq) (*segment, int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.parts[id].cut > at {
+		return nil, 0
+	}
 	return t.locateLocked(id, pos)
 }
 

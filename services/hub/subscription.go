@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"io"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -256,11 +257,11 @@ func (s *Subscription) Close() {
 	s.behind, s.parts, s.prelude, s.started, s.ends = nil, nil, nil, nil, nil
 }
 
-// Pull returns what comes next, at most max bytes of pieces or one record; it never blocks; an empty batch (no parts, not CaughtUp) means:
+// Pull returns what comes next, at most size bytes of pieces or one record; it never blocks; an empty batch (no parts, not CaughtUp) means:
 // wait for the Waker. Parts of Kind Records may hold no record: they move the position only. A Topology part has no position.
 // Final errors: io.EOF (a stop was reached), *LaggedError, *OffsetOutOfRangeError, ErrTopicDeleted, ErrDraining, ErrClosed. Everything
 // before the error was returned by earlier calls.
-func (s *Subscription) Pull(max int) (Batch, error) {
+func (s *Subscription) Pull(size int) (Batch, error) {
 	if s.closed.Load() {
 		return Batch{}, ErrClosed
 	}
@@ -270,10 +271,14 @@ func (s *Subscription) Pull(max int) (Batch, error) {
 	b := Batch{Parts: s.parts[:0]}
 	told := 0
 	if s.final == nil {
-		max = s.room(&b, max)
+		s.bound(&b, size)
 		b.Parts = append(b.Parts, s.prelude...)
 		told, s.prelude = len(b.Parts), nil
-		s.pull(&b, max)
+		if s.stopReached() {
+			s.final = io.EOF
+		} else {
+			s.pull(&b)
+		}
 		s.finish(&b, told)
 	}
 	if len(b.Parts) == 0 && !b.CaughtUp {
@@ -293,37 +298,34 @@ func (s *Subscription) Pull(max int) (Batch, error) {
 	return b, nil
 }
 
-// room bounds a batch by what the limits leave, so that no position moves beyond them.
-func (s *Subscription) room(b *Batch, max int) int {
+// bound says how much a batch may hold: with limits, no more than they leave, so that no position moves beyond them.
+func (s *Subscription) bound(b *Batch, size int) {
 	if l := s.limits; l != nil {
 		b.most = int(min(l.records, math.MaxInt32))
-		max = int(min(int64(max), l.bytes))
+		size = int(min(int64(size), l.bytes))
 	}
-	if max < 1 {
-		max = 1
-	}
-	return max
+	b.size, b.scan = max(size, 1), maxScan
 }
 
 // pull takes turns between the ring and history, so that neither starves the other.
-func (s *Subscription) pull(b *Batch, max int) {
+func (s *Subscription) pull(b *Batch) {
 	if cap(b.Parts) == 0 {
 		b.Parts = *s.hub.partsPool.Get().(*[]Part)
 	}
 	if s.historyTurn = !s.historyTurn; s.historyTurn && len(s.behind) > 0 {
-		s.pullBehind(b, max)
+		s.pullBehind(b)
 	}
-	s.pullLive(b, max)
+	s.pullLive(b)
 	if len(s.behind) > 0 && (!s.historyTurn || len(b.Parts) == 0) { // the cursor may have fallen off just now
-		s.pullBehind(b, max)
+		s.pullBehind(b)
 	}
 }
 
-func (s *Subscription) pullLive(b *Batch, max int) {
+func (s *Subscription) pullLive(b *Batch) {
 	if s.filter == nil {
-		s.pullWhole(b, max)
+		s.pullWhole(b)
 	} else {
-		s.pullFiltered(b, max)
+		s.pullFiltered(b)
 	}
 }
 

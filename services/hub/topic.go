@@ -285,8 +285,13 @@ func (t *Topic) gain(partition int32, oldest int64) {
 	t.put(e, step{p.next, p.next, partition, p.epoch})
 }
 
-// see notes an end that an entry told, -1 none.
-func (p *partition) see(end int64) { p.end = max(p.end, p.next, end) }
+// see notes an end that was told, -1 none. The newest is believed: an end may go back where a log was truncated.
+func (p *partition) see(end int64) {
+	if end < 0 {
+		end = p.end
+	}
+	p.end = max(p.next, end)
+}
 
 // place is the Seq after what was put, published or not. mu is held.
 func (t *Topic) place() Seq { return t.seg.base + Seq(t.n) }

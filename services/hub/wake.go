@@ -80,20 +80,32 @@ func (t *Topic) tell(scratch []*Subscription) []*Subscription {
 		}
 		tm.mu.Unlock()
 	}
-	if cs := *t.controls.Load(); len(cs) > 0 && cs[len(cs)-1].seq >= told {
-		t.followMu.Lock()
-		for s := range t.subs {
-			if s.filter != nil {
-				scratch = append(scratch, s)
-			}
-		}
-		t.followMu.Unlock()
-	}
+	scratch = t.concerned(scratch, told, head)
 	for _, s := range scratch {
 		s.wake()
 	}
 	clear(scratch)
 	return scratch
+}
+
+// concerned adds the filtered subscriptions that control entries of [from, to) matter to.
+func (t *Topic) concerned(dst []*Subscription, from, to Seq) []*Subscription {
+	growing, all := false, false
+	for _, c := range t.controlsIn(from, to) {
+		all = all || c.e.Kind != seek
+		growing = growing || c.e.Kind == seek && c.e.Next >= 0
+	}
+	if !growing && !all {
+		return dst
+	}
+	t.followMu.Lock()
+	defer t.followMu.Unlock()
+	for s := range t.subs {
+		if f := s.filter; f != nil && (all || f.all || f.hashed || f.grows) {
+			dst = append(dst, s)
+		}
+	}
+	return dst
 }
 
 // wake tells the owner, unless it was told since its last Pull.
