@@ -134,7 +134,7 @@ func TestPage(t *testing.T) {
 	b.run(chromedp.SendKeys(`#publish-form [name=key]`, "from-the-page"),
 		chromedp.SetValue(`#publish-form [name=value]`, `{"hello":"mill"}`),
 		chromedp.SendKeys(`#publish-form [name=header]`, "by"), chromedp.SendKeys(`#publish-form [name=headerValue]`, "a person"),
-		chromedp.Submit(`#publish-form`))
+		chromedp.Click(`#publish-form button[type=submit]`))
 	b.await("the publish is acknowledged", `document.getElementById('published').textContent.startsWith('Acknowledged')`)
 	b.await("the published record comes back", `!!document.querySelector('#records .row.mine') &&
 		document.querySelector('#records .row.mine').textContent.includes('from-the-page') && document.querySelector('#records .row.mine').textContent.includes('by: a person')`)
