@@ -30,7 +30,7 @@ type InvalidError struct {
 
 func (e *InvalidError) Error() string { return e.Field + ": " + e.Problem }
 
-// UnknownPartitionError: the topic has no such partition.
+// UnknownPartitionError says that the topic has no such partition.
 type UnknownPartitionError struct {
 	Topic     string
 	Partition int32
@@ -41,7 +41,7 @@ func (e *UnknownPartitionError) Error() string {
 	return fmt.Sprintf("topic %q has no partition %d (it has %d)", e.Topic, e.Partition, e.Count)
 }
 
-// OffsetOutOfRangeError: a position is not in the log, which holds [Oldest, End).
+// OffsetOutOfRangeError says that a position is not in the log, which holds [Oldest, End).
 type OffsetOutOfRangeError struct {
 	Topic       string
 	Partition   int32
@@ -53,14 +53,14 @@ func (e *OffsetOutOfRangeError) Error() string {
 	return fmt.Sprintf("offset %d of %q partition %d is out of range: the log holds [%d, %d)", e.Offset, e.Topic, e.Partition, e.Oldest, e.End)
 }
 
-// LaggedError: the reader fell behind under the slow policy fail.
+// LaggedError says that the reader fell behind under the slow policy fail.
 type LaggedError struct {
 	Records int64
 }
 
 func (e *LaggedError) Error() string { return fmt.Sprintf("reader is %d records behind", e.Records) }
 
-// LimitError: a limit of this process is reached.
+// LimitError says that a limit of this process is reached.
 type LimitError struct {
 	Limit string // what is limited
 	Value int64
