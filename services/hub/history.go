@@ -229,7 +229,7 @@ func (hs *history) call() {
 // serve reads chunks of one lane until nothing is wanted, its turn is over, or an error makes it rest.
 func (hs *history) serve(ctx context.Context, l *lane) {
 	for turn := 1; ; turn++ {
-		w, gen, waiters := hs.first(l)
+		w, to, gen, waiters := hs.first(l)
 		for _, s := range waiters {
 			s.wake()
 		}
@@ -238,7 +238,7 @@ func (hs *history) serve(ctx context.Context, l *lane) {
 		}
 		id := ChunkID{Topic: l.key.topic.name, TopicID: l.key.id, Partition: l.key.partition, From: w.from}
 		hs.reads.Add(1)
-		es, next, err := hs.src.ReadAt(ctx, id, w.to, MaxChunkRecords, l.only)
+		es, next, err := hs.src.ReadAt(ctx, id, to, MaxChunkRecords, l.only)
 		waiters, more := hs.finish(l, w, gen, es, next, err, turn)
 		for _, s := range waiters {
 			s.wake()
@@ -251,7 +251,7 @@ func (hs *history) serve(ctx context.Context, l *lane) {
 }
 
 // first returns what to read next, dropping what nobody waits for any more, and those who wait for what is there.
-func (hs *history) first(l *lane) (_ *want, gen int, waiters []*Subscription) {
+func (hs *history) first(l *lane) (_ *want, to int64, gen int, waiters []*Subscription) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	for len(l.wants) > 0 {
@@ -264,12 +264,12 @@ func (hs *history) first(l *lane) (_ *want, gen int, waiters []*Subscription) {
 			waiters = append(waiters, w.waiters...)
 		} else if open && !hs.closed {
 			hs.reading++
-			return w, l.gen, waiters
+			return w, w.to, l.gen, waiters // to: another reader may raise it meanwhile
 		}
 		l.wants = l.wants[1:]
 	}
 	hs.release(l)
-	return nil, 0, waiters
+	return nil, 0, 0, waiters
 }
 
 // release gives a lane back that is not read any more. mu is held.
