@@ -86,8 +86,8 @@ func newHistory(seed uint64) history {
 	h := history{setup: setup{
 		Partitions:    1 + random.Int32N(5),
 		Budget:        []int64{1 << 10, 4 << 10, 16 << 10, 256 << 20}[random.IntN(4)],
-		Retain:        pick(50*time.Millisecond, time.Second, 30*time.Second),
-		Linger:        pick(10*time.Millisecond, time.Second, 5*time.Second),
+		Retain:        pick(200*time.Millisecond, time.Second, 30*time.Second),
+		Linger:        pick(100*time.Millisecond, time.Second, 5*time.Second),
 		Readers:       1 + random.IntN(4),
 		Filters:       random.IntN(2) == 0,
 		Subscriptions: 1 + random.IntN(12),

@@ -116,7 +116,9 @@ func (w *world) do(s step) error {
 			return w.close(seat)
 		}
 	case opSleep:
-		time.Sleep([]time.Duration{time.Millisecond, 20 * time.Millisecond, 200 * time.Millisecond, time.Second, 6 * time.Second, time.Minute}[random.IntN(6)])
+		time.Sleep([]time.Duration{
+			time.Millisecond, 20 * time.Millisecond, 200 * time.Millisecond, time.Second, w.setup.Linger + time.Second, w.setup.Retain + time.Second,
+		}[random.IntN(6)])
 	case opDelays:
 		d := func() time.Duration {
 			return []time.Duration{0, 0, time.Millisecond, 30 * time.Millisecond, 400 * time.Millisecond}[random.IntN(5)]
