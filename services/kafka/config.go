@@ -25,8 +25,8 @@ const (
 type Config struct {
 	// Bootstrap is the flag -kafka: comma-separated host:port. Required.
 	Bootstrap string
-	// Properties is the repeated flag -kafka.property: librdkafka properties for all clients, such as security.protocol. Those in
-	// OwnProperties are refused.
+	// Properties is the repeated flag -kafka.property: librdkafka properties for all clients, such as security.protocol. Those
+	// that correctness depends on are refused, with the reason.
 	Properties map[string]string
 	// Isolation is the flag -kafka.isolation; default read_committed.
 	Isolation Isolation
@@ -60,7 +60,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// OwnProperties are the librdkafka properties that correctness depends on, with the reason why -kafka.property refuses them.
+// ownProperties are the librdkafka properties that correctness depends on, with the reason why -kafka.property refuses them.
 var ownProperties = map[string]string{
 	"bootstrap.servers":                     "use -kafka",
 	"metadata.broker.list":                  "use -kafka",
@@ -79,13 +79,13 @@ var ownProperties = map[string]string{
 	"acks":                                  "acknowledged means: by all in-sync replicas",
 	"request.required.acks":                 "acknowledged means: by all in-sync replicas",
 	"partitioner":                           "keys lie where Kafka's Java client puts them (murmur2), and key subscriptions look for them there",
-	"message.timeout.ms":                    "use the publish timeout: outcomes are told by it",
-	"delivery.timeout.ms":                   "use the publish timeout: outcomes are told by it",
+	"message.timeout.ms":                    "outcomes are told by the service's own publish timeout",
+	"delivery.timeout.ms":                   "outcomes are told by the service's own publish timeout",
 	"message.max.bytes":                     "the broker is to judge the size of a record",
 	"queue.buffering.max.messages":          "admission in front of the producer stays below it",
 	"queue.buffering.max.kbytes":            "admission in front of the producer stays below it",
-	"queue.buffering.max.ms":                "use the linger",
-	"linger.ms":                             "use the linger",
+	"queue.buffering.max.ms":                "the service sends what it has at once",
+	"linger.ms":                             "the service sends what it has at once",
 	"allow.auto.create.topics":              "an unknown topic is refused, never created by accident",
 	"transactional.id":                      "the producer is not transactional",
 	"delivery.report.only.error":            "every record gets its answer",
@@ -101,7 +101,7 @@ var ownProperties = map[string]string{
 	"max.in.flight.requests.per.connection": "order and idempotence depend on it",
 }
 
-// Validate reports the first setting that cannot be, by flag and value.
+// Validate reports the first setting that cannot be, by flag (or field, where there is none) and value.
 func (c Config) Validate() error {
 	if strings.TrimSpace(c.Bootstrap) == "" {
 		return errors.New("-kafka: no bootstrap servers")
@@ -118,19 +118,19 @@ func (c Config) Validate() error {
 		return fmt.Errorf("-kafka.isolation %q: want %s or %s", c.Isolation, ReadCommitted, ReadUncommitted)
 	}
 	for _, r := range []struct {
-		flag         string
+		name         string
 		v, low, high int64
 	}{
 		{"-kafka.consumers", int64(c.Consumers), 1, 16},
 		{"-kafka.history-readers", int64(c.HistoryReaders), 1, 64},
-		{"-kafka.linger", int64(c.Linger), 0, int64(time.Second)},
-		{"-kafka.publish-timeout", int64(c.PublishTimeout), int64(time.Second), int64(5 * time.Minute)},
-		{"-kafka.publish-bytes", c.PublishBytes, 16 << 20, 1 << 30},
-		{"-kafka.watch-interval", int64(c.WatchInterval), int64(100 * time.Millisecond), int64(time.Minute)},
-		{"-kafka.deleted-after", int64(c.DeletedAfter), int64(c.WatchInterval), int64(time.Hour)},
+		{"Config.Linger", int64(c.Linger), 0, int64(time.Second)},
+		{"Config.PublishTimeout", int64(c.PublishTimeout), int64(time.Second), int64(5 * time.Minute)},
+		{"Config.PublishBytes", c.PublishBytes, 16 << 20, 1 << 30},
+		{"Config.WatchInterval", int64(c.WatchInterval), int64(100 * time.Millisecond), int64(time.Minute)},
+		{"Config.DeletedAfter", int64(c.DeletedAfter), int64(c.WatchInterval), int64(time.Hour)},
 	} {
 		if r.v < r.low || r.v > r.high {
-			return fmt.Errorf("%s %d: want %d to %d", r.flag, r.v, r.low, r.high)
+			return fmt.Errorf("%s %d: want %d to %d", r.name, r.v, r.low, r.high)
 		}
 	}
 	return nil

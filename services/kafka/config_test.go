@@ -22,9 +22,9 @@ func TestConfigErrorsNameFlagAndValue(t *testing.T) {
 		{func(c *kafka.Config) { c.Isolation = "both" }, []string{"-kafka.isolation", `"both"`, "read_committed"}},
 		{func(c *kafka.Config) { c.Consumers = 0 }, []string{"-kafka.consumers 0", "1 to 16"}},
 		{func(c *kafka.Config) { c.HistoryReaders = 65 }, []string{"-kafka.history-readers 65", "1 to 64"}},
-		{func(c *kafka.Config) { c.Linger = time.Minute }, []string{"-kafka.linger"}},
-		{func(c *kafka.Config) { c.PublishBytes = 1 }, []string{"-kafka.publish-bytes 1"}},
-		{func(c *kafka.Config) { c.DeletedAfter = 0 }, []string{"-kafka.deleted-after"}},
+		{func(c *kafka.Config) { c.Linger = time.Minute }, []string{"Config.Linger"}},
+		{func(c *kafka.Config) { c.PublishBytes = 1 }, []string{"Config.PublishBytes 1"}},
+		{func(c *kafka.Config) { c.DeletedAfter = 0 }, []string{"Config.DeletedAfter"}},
 	} {
 		cfg := kafka.DefaultConfig()
 		cfg.Bootstrap = "127.0.0.1:9092"

@@ -41,6 +41,7 @@ var behaviours = map[string]func(t *testing.T, cluster *kafkatest.Cluster){
 	"publish keeps order":                           testPublishOrder,
 	"keys lie where the Java client puts them":      testPartitioner,
 	"topics are described":                          testTopics,
+	"subscribers of a hub get the log":              testHub,
 	"clients start and stop":                        testStartStop,
 }
 
