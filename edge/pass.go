@@ -20,7 +20,8 @@ const (
 type group struct {
 	topic *hub.Topic
 	at    hub.Seq
-	n     int // steps read
+	n     int  // steps read
+	apart bool // what comes behind them is to be pulled
 	steps [maxSteps]step
 }
 
@@ -117,7 +118,7 @@ func (w *worker) groupAt(first int, t *hub.Topic, at hub.Seq) int32 {
 		w.groups = append(w.groups, group{})
 	}
 	g := &w.groups[n]
-	g.topic, g.at, g.n = t, at, 0
+	g.topic, g.at, g.n, g.apart = t, at, 0, false
 	return int32(n) + 1
 }
 
@@ -128,7 +129,8 @@ func (w *worker) read(g *group) (more bool) {
 		st := &g.steps[g.n]
 		clear(st.made[:])
 		if !g.topic.Read(at, maxFrame, &st.batch) || len(st.batch.Parts) == 0 {
-			return false // evicted: its subscriptions pull
+			g.apart = true // evicted, or not the same for all
+			return false
 		}
 		at = st.batch.Next()
 		g.n++

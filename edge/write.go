@@ -230,7 +230,7 @@ func (w *worker) compose(s *session) (fixed int) {
 			w.units = append(w.units, u)
 		}
 		sb.group = 0
-		sb.hungry = sb.hungry || i < g.n
+		sb.hungry = sb.hungry || i < g.n || g.apart
 	}
 	return fixed
 }
