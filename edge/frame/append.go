@@ -58,13 +58,17 @@ func AppendCaughtUp(dst []byte, id string) []byte {
 	return append(appendString(append(dst, `{"op":"caughtup","id":`...), id), '}')
 }
 
-// AppendGap appends offsets that will not be delivered. A reason without a name here is told as "unspecified".
-func AppendGap(dst []byte, id string, partition int32, from, to int64, reason hub.GapReason) []byte {
+// AppendGap appends offsets that will not be delivered. A reason without a name here is told as "unspecified". topicID names the log that
+// goes on at to, where it is another one; else it is empty.
+func AppendGap(dst []byte, id string, partition int32, from, to int64, reason hub.GapReason, topicID string) []byte {
 	dst = appendString(append(dst, `{"op":"gap","id":`...), id)
 	dst = appendInt(append(dst, `,"partition":`...), int64(partition))
 	dst = appendInt(append(dst, `,"from":`...), from)
 	dst = appendInt(append(dst, `,"to":`...), to)
 	dst = appendString(append(dst, `,"reason":`...), gapReason(reason))
+	if topicID != "" {
+		dst = appendString(append(dst, `,"topicId":`...), topicID)
+	}
 	return append(dst, '}')
 }
 
@@ -79,9 +83,9 @@ func AppendTopology(dst []byte, id string, partitions int32) []byte {
 func AppendControl(dst []byte, id string, p *hub.Part) []byte {
 	switch p.Kind {
 	case hub.Gap:
-		return AppendGap(dst, id, p.Partition, p.From, p.Next, p.Reason)
+		return AppendGap(dst, id, p.Partition, p.From, p.Next, p.Reason, "")
 	case hub.Recreated:
-		return AppendGap(dst, id, p.Partition, p.From, p.Next, hub.GapRecreated)
+		return AppendGap(dst, id, p.Partition, p.From, p.Next, hub.GapRecreated, p.TopicID)
 	case hub.Topology:
 		return AppendTopology(dst, id, p.Count)
 	default:

@@ -30,18 +30,19 @@ func TestFramesAreAsTheProtocolSays(t *testing.T) {
 		`{"op":"started","id":"a","topic":"orders","topicId":"T","partitions":[{"partition":0,"start":12,"end":40},{"partition":1,"start":0,"end":0,"incomplete":true}]}`: frame.AppendStarted(nil, "a", "orders", hub.Started{
 			TopicID: "T", Count: 2, Partitions: []hub.StartedPartition{{Partition: 0, Start: 12, End: 40}, {Partition: 1, Incomplete: true}},
 		}),
-		`{"op":"started","id":"a","topic":"orders","topicId":"","partitions":[]}`:      frame.AppendStarted(nil, "a", "orders", hub.Started{}),
-		`{"op":"caughtup","id":"a\"\u0001é"}`:                                          frame.AppendCaughtUp(nil, "a\"\x01é"),
-		`{"op":"gap","id":"a","partition":0,"from":12,"to":900,"reason":"retention"}`:  frame.AppendGap(nil, "a", 0, 12, 900, hub.GapRetention),
-		`{"op":"topology","id":"a","partitions":12}`:                                   frame.AppendTopology(nil, "a", 12),
-		`{"op":"heartbeat","time":1764518400000}`:                                      frame.AppendHeartbeat(nil, &frame.Heartbeat{Time: at}),
-		`{"op":"published","id":"p1","partition":3,"offset":99,"time":1764518400000}`:  frame.AppendPublished(nil, "p1", &tailracev1.Published{Partition: 3, Offset: 99, Time: timestamppb.New(at)}),
-		`{"op":"published","id":"p1","partition":0,"offset":0}`:                        frame.AppendPublished(nil, "p1", &tailracev1.Published{}),
-		`{"op":"unsubscribed","id":"a","reason":"until"}`:                              frame.AppendUnsubscribed(nil, "a", "until"),
-		`{"op":"pong","id":"x"}`:                                                       frame.AppendPong(nil, "x"),
-		`{"op":"goodbye","code":4000,"reason":"draining","reconnectAfterMs":[0,5000]}`: frame.AppendGoodbye(nil, 4000, "draining", 0, 5*time.Second),
-		`{"op":"goodbye","code":4500,"reason":"bad frame"}`:                            frame.AppendGoodbye(nil, 4500, "bad frame", 0, -1),
-		`{"op":"records","id":"a","records":[`:                                         frame.AppendRecordsPrefix(nil, "a"),
+		`{"op":"started","id":"a","topic":"orders","topicId":"","partitions":[]}`:                  frame.AppendStarted(nil, "a", "orders", hub.Started{}),
+		`{"op":"caughtup","id":"a\"\u0001é"}`:                                                      frame.AppendCaughtUp(nil, "a\"\x01é"),
+		`{"op":"gap","id":"a","partition":0,"from":12,"to":900,"reason":"retention"}`:              frame.AppendGap(nil, "a", 0, 12, 900, hub.GapRetention, ""),
+		`{"op":"gap","id":"a","partition":0,"from":12,"to":0,"reason":"recreated","topicId":"t2"}`: frame.AppendGap(nil, "a", 0, 12, 0, hub.GapRecreated, "t2"),
+		`{"op":"topology","id":"a","partitions":12}`:                                               frame.AppendTopology(nil, "a", 12),
+		`{"op":"heartbeat","time":1764518400000}`:                                                  frame.AppendHeartbeat(nil, &frame.Heartbeat{Time: at}),
+		`{"op":"published","id":"p1","partition":3,"offset":99,"time":1764518400000}`:              frame.AppendPublished(nil, "p1", &tailracev1.Published{Partition: 3, Offset: 99, Time: timestamppb.New(at)}),
+		`{"op":"published","id":"p1","partition":0,"offset":0}`:                                    frame.AppendPublished(nil, "p1", &tailracev1.Published{}),
+		`{"op":"unsubscribed","id":"a","reason":"until"}`:                                          frame.AppendUnsubscribed(nil, "a", "until"),
+		`{"op":"pong","id":"x"}`:                                                                   frame.AppendPong(nil, "x"),
+		`{"op":"goodbye","code":4000,"reason":"draining","reconnectAfterMs":[0,5000]}`:             frame.AppendGoodbye(nil, 4000, "draining", 0, 5*time.Second),
+		`{"op":"goodbye","code":4500,"reason":"bad frame"}`:                                        frame.AppendGoodbye(nil, 4500, "bad frame", 0, -1),
+		`{"op":"records","id":"a","records":[`:                                                     frame.AppendRecordsPrefix(nil, "a"),
 		`{"op":"heartbeat","time":1764518400000,"positions":{"a":{"0":41,"2":[7,3]},"c":{"1":1}},"lag":{"a":0,"b":5},"upstream":"unavailable","unavailable":{"b":[3,4]}}`: frame.AppendHeartbeat(nil, &frame.Heartbeat{
 			Time: at, UpstreamUnavailable: true, Subscriptions: []frame.SubscriptionHeartbeat{
 				{ID: "a", Positions: []hub.Position{{Partition: 0, Offset: 41, Epoch: -1}, {Partition: 2, Offset: 7, Epoch: 3}}},
@@ -70,9 +71,9 @@ func TestFramesAreAsTheProtocolSays(t *testing.T) {
 func TestControlPartsBecomeFrames(t *testing.T) {
 	part := func(e *hub.Entry, from, next int64) *hub.Part { return &hub.Part{Entry: e, From: from, Next: next} }
 	for want, p := range map[string]*hub.Part{
-		`{"op":"gap","id":"a","partition":2,"from":5,"to":9,"reason":"retention"}`: part(&hub.Entry{Kind: hub.Gap, Reason: hub.GapRetention, Partition: 2, From: 1, Next: 9}, 5, 9),
-		`{"op":"gap","id":"a","partition":2,"from":5,"to":0,"reason":"recreated"}`: part(&hub.Entry{Kind: hub.Recreated, Partition: 2, TopicID: "T2"}, 5, 0),
-		`{"op":"topology","id":"a","partitions":7}`:                                part(&hub.Entry{Kind: hub.Topology, Count: 7}, 5, 5),
+		`{"op":"gap","id":"a","partition":2,"from":5,"to":9,"reason":"retention"}`:                part(&hub.Entry{Kind: hub.Gap, Reason: hub.GapRetention, Partition: 2, From: 1, Next: 9}, 5, 9),
+		`{"op":"gap","id":"a","partition":2,"from":5,"to":0,"reason":"recreated","topicId":"T2"}`: part(&hub.Entry{Kind: hub.Recreated, Partition: 2, TopicID: "T2"}, 5, 0),
+		`{"op":"topology","id":"a","partitions":7}`:                                               part(&hub.Entry{Kind: hub.Topology, Count: 7}, 5, 5),
 	} {
 		if got := string(frame.AppendControl(nil, "a", p)); got != want {
 			t.Errorf("got %s, want %s", got, want)

@@ -34,7 +34,6 @@ var (
 	errNotServing = errors.New("not serving")
 	errSilent     = errors.New("stream is silent")
 	errEnded      = errors.New("stream ended by itself")
-	errRecreated  = errors.New("topic was created again")
 	// errMalformed: what came is not what tailrace.v1 promises.
 	errMalformed = errors.New("malformed message")
 )

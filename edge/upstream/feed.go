@@ -33,7 +33,7 @@ type feed struct {
 	name      string
 	partition int32
 
-	id       string    // of the log that next is in; empty: to be learned from the next `started`
+	id       string    // of the log that next is in
 	next     int64     // position in that log
 	epoch    int32     // leader epoch of the record before it, -1 unknown
 	from     int64     // what the stream under way was asked to start at
@@ -91,9 +91,7 @@ func (f *feed) stream(ctx context.Context) error {
 	defer cancel(nil)
 	r := f.source.forFeed(f.name, f.partition)
 	f.moved, f.jump = false, nil
-	if f.id != "" {
-		f.from = f.next
-	}
+	f.from = f.next
 	silence := 3 * f.source.cfg.Heartbeat
 	watchdog := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer watchdog.Stop()
@@ -134,10 +132,6 @@ func (f *feed) request() *tailracev1.SubscribeRequest {
 
 // ended deals with the end of a stream, and says whether it is the end of the feed, too.
 func (f *feed) ended(ctx context.Context, err error) bool {
-	if errors.Is(err, errRecreated) {
-		f.moved = true // at once
-		return false
-	}
 	a := answerOf(err)
 	f.source.metrics.losses.WithLabelValues(lossReason(a.reason)).Inc()
 	level := slog.LevelDebug
@@ -213,9 +207,6 @@ func (f *feed) started(m *wirev1.SubscribeResponse) error {
 	}
 	if started.GetTopicId() != f.id {
 		f.jump.id = started.GetTopicId()
-		if f.id == "" && start == f.from {
-			f.land() // it was asked for: no gap follows
-		}
 	}
 	return nil
 }
@@ -246,18 +237,15 @@ func (f *feed) gap(gap *tailracev1.Gap) error {
 	if gap.GetPartition() != f.partition {
 		return fmt.Errorf("%w: gap of another partition", errMalformed)
 	}
-	recreated := gap.GetReason() == tailracev1.GapReason_GAP_REASON_RECREATED
 	if f.jump != nil {
 		f.jump.to = gap.GetTo()
 		f.land()
 		return nil
 	}
-	if recreated {
-		// A gap does not name the new log. A stream that starts there does.
-		f.id, f.from, f.epoch = "", gap.GetTo(), -1
-		return errRecreated
+	if gap.GetReason() == tailracev1.GapReason_GAP_REASON_RECREATED && gap.GetTopicId() == "" {
+		return fmt.Errorf("%w: a topic made anew without its id", errMalformed)
 	}
-	f.jump = &jump{to: gap.GetTo()}
+	f.jump = &jump{to: gap.GetTo(), id: gap.GetTopicId()}
 	f.land()
 	return nil
 }

@@ -197,38 +197,31 @@ func TestAMissingStretchIsToldWhereverItBecomesKnown(t *testing.T) {
 }
 
 func TestATopicMadeAnewUnderTheFeedIsToldWithItsNewID(t *testing.T) {
-	for name, c := range map[string]struct {
-		second []*tailracev1.SubscribeResponse
-		want   []string
-	}{
-		"plain": {
-			[]*tailracev1.SubscribeResponse{started("B", 1, from(0, 0, 2)), records(1, 2, 0)},
-			[]string{"records[10,11) 10 end 11", "recreated[11,0) B", "records[0,1) 0 end 2"},
-		},
-		"and trimmed meanwhile": {
-			[]*tailracev1.SubscribeResponse{started("B", 1, from(0, 5, 9)), gap(0, 5, tailracev1.GapReason_GAP_REASON_START), records(6, 9, 5)},
-			[]string{"records[10,11) 10 end 11", "recreated[11,5) B", "records[5,6) 5 end 9"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			svc := newScript(t,
-				says(started("A", 1, from(0, 10, 11)), records(11, 11, 10), gap(11, 0, tailracev1.GapReason_GAP_REASON_RECREATED), records(1, 2, 0)),
-				says(c.second...),
-			)
-			follow(t, newSource(t, nil, svc.address), c.want...)
-			m := svc.requests()[1]
-			if m.GetTopicId() != "" || m.GetStart().GetPositions().GetPositions()[0].GetOffset() != 0 {
-				t.Errorf("asked %v", m)
-			}
-		})
+	anew := func(to int64, id string) *tailracev1.SubscribeResponse {
+		m := gap(11, to, tailracev1.GapReason_GAP_REASON_RECREATED)
+		m.GetGap().TopicId = id
+		return m
 	}
-	t.Run("and lost before its id is known", func(t *testing.T) {
+	t.Run("within the stream", func(t *testing.T) {
+		svc := newScript(t, says(started("A", 1, from(0, 10, 11)), records(11, 11, 10), anew(5, "B"), records(6, 9, 5)))
+		follow(t, newSource(t, nil, svc.address), "records[10,11) 10 end 11", "recreated[11,5) B", "records[5,6) 5 end 9")
+	})
+	t.Run("and resumed in the new log", func(t *testing.T) {
 		svc := newScript(t,
-			ends(errCut, started("A", 1, from(0, 10, 11)), records(11, 11, 10), gap(11, 2, tailracev1.GapReason_GAP_REASON_RECREATED)),
-			ends(errCut),
+			ends(errCut, started("A", 1, from(0, 10, 11)), records(11, 11, 10), anew(2, "B")),
 			says(started("B", 1, from(0, 2, 4)), records(3, 4, 2)),
 		)
-		follow(t, newSource(t, nil, svc.address), "records[10,11) 10 end 11", "unavailable", "available", "recreated[11,2) B", "records[2,3) 2 end 4")
+		follow(t, newSource(t, nil, svc.address), "records[10,11) 10 end 11", "recreated[11,2) B", "unavailable", "available", "records[2,3) 2 end 4")
+		if m := svc.requests()[1]; m.GetTopicId() != "B" || m.GetStart().GetPositions().GetPositions()[0].GetOffset() != 2 {
+			t.Errorf("asked %v", m)
+		}
+	})
+	t.Run("without its id", func(t *testing.T) {
+		svc := newScript(t,
+			says(started("A", 1, from(0, 10, 11)), records(11, 11, 10), anew(0, "")),
+			says(started("B", 1, from(0, 0, 2)), records(1, 2, 0)),
+		)
+		follow(t, newSource(t, nil, svc.address), "records[10,11) 10 end 11", "unavailable", "available", "recreated[11,0) B", "records[0,1) 0 end 2")
 	})
 }
 

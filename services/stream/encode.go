@@ -131,11 +131,11 @@ func startedMessage(s hub.Started) *tailracev1.Started {
 
 // gapMessage is also how a re-created topic is told.
 func gapMessage(p *hub.Part) *tailracev1.Gap {
-	reason := tailracev1.GapReason(p.Reason)
+	m := &tailracev1.Gap{Partition: p.Partition, From: p.From, To: p.Next, Reason: tailracev1.GapReason(p.Reason)}
 	if p.Kind == hub.Recreated {
-		reason = tailracev1.GapReason_GAP_REASON_RECREATED
+		m.Reason, m.TopicId = tailracev1.GapReason_GAP_REASON_RECREATED, p.TopicID
 	}
-	return &tailracev1.Gap{Partition: p.Partition, From: p.From, To: p.Next, Reason: reason}
+	return m
 }
 
 func heartbeatMessage(now time.Time, moved []hub.Position, lag int64, unavailable []int32) *tailracev1.Heartbeat {

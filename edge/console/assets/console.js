@@ -44,6 +44,7 @@ const onFrame = {
   },
   records(f) {
     upstream.away = false;
+    upstream.partitions = upstream.partitions.filter((p) => !f.records.some((r) => r.partition === p));
     for (const r of f.records) {
       tail.positions.set(r.partition, r.epoch === undefined ? r.offset + 1 : [r.offset + 1, r.epoch]);
       rows.record(r, tail.live);
@@ -53,6 +54,10 @@ const onFrame = {
   },
   caughtup: () => (tail.live = true),
   gap(f) {
+    if (f.topicId && f.topicId !== tail.topicId) {
+      tail.topicId = f.topicId;
+      tail.positions.clear(); // they belong to the old log
+    }
     tail.positions.set(f.partition, f.to);
     const what = f.to > f.from ? `${plural(f.to - f.from, 'offset')} (${f.from} to ${f.to - 1}) will not come` : `the log goes on at offset ${f.to} instead of ${f.from}`;
     rows.note(`Gap in partition ${f.partition}: ${what} · ${f.reason}`, 'warn');

@@ -399,7 +399,9 @@ type Gap struct {
 	// Why.
 	Reason GapReason `protobuf:"varint,4,opt,name=reason,proto3,enum=tailrace.v1.GapReason" json:"reason,omitempty"`
 	// For CONFLATED: how many records were left out. Otherwise 0.
-	Records       int64 `protobuf:"varint,5,opt,name=records,proto3" json:"records,omitempty"`
+	Records int64 `protobuf:"varint,5,opt,name=records,proto3" json:"records,omitempty"`
+	// For RECREATED within a stream: id of the log that goes on at `to`. Positions of other partitions belong to the old one.
+	TopicId       string `protobuf:"bytes,6,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -469,6 +471,13 @@ func (x *Gap) GetRecords() int64 {
 	return 0
 }
 
+func (x *Gap) GetTopicId() string {
+	if x != nil {
+		return x.TopicId
+	}
+	return ""
+}
+
 var File_tailrace_v1_record_proto protoreflect.FileDescriptor
 
 const file_tailrace_v1_record_proto_rawDesc = "" +
@@ -495,13 +504,14 @@ const file_tailrace_v1_record_proto_rawDesc = "" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12&\n" +
 	"\fleader_epoch\x18\x03 \x01(\x05H\x00R\vleaderEpoch\x88\x01\x01B\x0f\n" +
-	"\r_leader_epoch\"\x91\x01\n" +
+	"\r_leader_epoch\"\xac\x01\n" +
 	"\x03Gap\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x03R\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\x03R\x02to\x12.\n" +
 	"\x06reason\x18\x04 \x01(\x0e2\x16.tailrace.v1.GapReasonR\x06reason\x12\x18\n" +
-	"\arecords\x18\x05 \x01(\x03R\arecords*e\n" +
+	"\arecords\x18\x05 \x01(\x03R\arecords\x12\x19\n" +
+	"\btopic_id\x18\x06 \x01(\tR\atopicId*e\n" +
 	"\rTimestampType\x12\x1e\n" +
 	"\x1aTIMESTAMP_TYPE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15TIMESTAMP_TYPE_CREATE\x10\x01\x12\x19\n" +
