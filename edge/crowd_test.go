@@ -327,7 +327,7 @@ func TestStalledReader(t *testing.T) {
 	}
 	defer stalled.conn.Close()
 	stalled.until(t, "caughtup")
-	n, records := size(100, 1000), 2000
+	n, records := size(50, 1000), 1000
 	var cs []*client
 	for range n {
 		c := r.dial(t, "/ws/orders")
@@ -360,7 +360,7 @@ func TestStalledReader(t *testing.T) {
 			}
 		})
 	}
-	value := strings.Repeat("x", 1000)
+	value := strings.Repeat("x", 500)
 	for i := range records {
 		r.src.Append("orders", int32(i%2), hubtest.Text("k", value))
 	}

@@ -155,12 +155,8 @@ func TestSlowIsNotStalled(t *testing.T) {
 	cfg.StallTimeout = time.Second
 	r := start(t, cfg)
 	r.src.CreateTopic("orders", 1)
-	// The window must have room for some segments of the loopback interface (64 KiB each), or it opens by probes that come ever later.
-	c, err := dial(r.addr, "/ws/orders", clientOptions{recvBuffer: 512 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.conn.Close()
+	// A small buffer would lose segments of the loopback interface (64 KiB each), which come again ever later.
+	c := r.dial(t, "/ws/orders")
 	c.until(t, "started")
 	fill(r, "orders", 500, 64<<10)
 	// More than three stall timeouts of reading, far from the end of what waits.

@@ -80,11 +80,10 @@ func (w *worker) gather(c *crowd) (more bool) {
 			continue
 		}
 		w.visit(sb.s)
-		at, shared := sb.sub.At()
-		if g := w.groupAt(first, c.topic, at); shared && g > 0 {
-			sb.group, sb.hungry = g, false
-		} else {
-			sb.hungry = true
+		sb.hungry = true
+		if at, shared := sb.sub.At(); shared {
+			sb.group = w.groupAt(first, c.topic, at)
+			sb.hungry = sb.group == 0
 		}
 	}
 	for i := first; i < len(w.groups); i++ {
@@ -128,11 +127,14 @@ func (w *worker) read(g *group) (more bool) {
 	for g.n < maxSteps && at < head {
 		st := &g.steps[g.n]
 		clear(st.made[:])
-		if !g.topic.Read(at, maxFrame, &st.batch) || len(st.batch.Parts) == 0 {
-			g.apart = true // evicted, or not the same for all
+		b := &st.batch
+		// What is evicted, not the same for all, or an entry of many records that must be cut: a session may hold only a frame unfinished.
+		if !g.topic.Read(at, maxFrame, b) || len(b.Parts) == 0 || b.Bytes > maxFrame && b.Records > 1 {
+			clear(b.Parts)
+			g.apart = true
 			return false
 		}
-		at = st.batch.Next()
+		at = b.Next()
 		g.n++
 	}
 	return at < head
