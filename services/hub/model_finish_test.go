@@ -14,6 +14,7 @@ import (
 const (
 	budgetSlack = 8 << 10         // what may be over the budget: the newest entry of a ring, a chunk that somebody is about to read
 	lingerSlack = 2 * time.Second // how long after its linger a partition may be followed
+	glance      = 100 * time.Millisecond
 	patience    = 5 * time.Second // how long the hub may rest before it asks a source again
 )
 
@@ -30,9 +31,9 @@ func (w *world) quiesce() error {
 				return err
 			}
 		} else {
-			idle += patience / 5
+			idle += glance
 			w.deliverAll() // somebody may have begun to follow
-			time.Sleep(patience / 5)
+			time.Sleep(glance)
 		}
 		if err := w.settle(); err != nil {
 			return err

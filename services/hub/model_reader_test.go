@@ -409,7 +409,7 @@ func (r *reader) gone(orLater bool) bool {
 			return true
 		}
 	}
-	return len(r.cursors) == 0 && len(gone) > 0
+	return orLater && len(r.cursors) == 0 && len(gone) > 0
 }
 
 func (r *reader) anyReset() bool {
