@@ -20,6 +20,7 @@ type thinCrowd struct {
 	sockets []*socket
 	started atomic.Int64
 	records atomic.Int64
+	failed  atomic.Pointer[string] // the first error frame
 	wg      sync.WaitGroup
 }
 
@@ -62,13 +63,19 @@ func newThinCrowd(b *testing.B, p *pair, n int, subscribes func(i int) []string)
 				switch {
 				case bytes.HasPrefix(message, []byte(`{"op":"started"`)):
 					c.started.Add(1)
+				case bytes.HasPrefix(message, []byte(`{"op":"error"`)):
+					failed := string(message)
+					c.failed.CompareAndSwap(nil, &failed)
 				case bytes.HasPrefix(message, []byte(`{"op":"records"`)):
 					c.records.Add(int64(bytes.Count(message, []byte(`"offset":`))))
 				}
 			}
 		})
 	}
-	await(b, 2*time.Minute, "start of all subscriptions", func() bool { return c.started.Load() == want.Load() })
+	ok := eventually(b.Context(), time.Minute, func() bool { return c.started.Load() == want.Load() || c.failed.Load() != nil })
+	if failed := c.failed.Load(); failed != nil || !ok {
+		b.Fatalf("%d of %d subscriptions started; the first error: %s", c.started.Load(), want.Load(), text(failed))
+	}
 	return c
 }
 
@@ -173,4 +180,11 @@ func keyedCost(b *testing.B, j *judge, kafka string, keys, sockets int) float64 
 		b.Errorf("%d records delivered, want %d", got, records)
 	}
 	return used.Seconds() / records
+}
+
+func text(s *string) string {
+	if s == nil {
+		return "none"
+	}
+	return *s
 }

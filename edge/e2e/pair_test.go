@@ -64,6 +64,15 @@ func (p *pair) startEdge() {
 	p.awaitReady(p.edge, p.wsOps)
 }
 
+// again starts both processes anew: they have forgotten everything.
+func (p *pair) again() {
+	p.t.Helper()
+	p.service.kill()
+	p.edge.kill()
+	p.startService()
+	p.startEdge()
+}
+
 func (p *pair) awaitReady(proc *process, ops string) {
 	p.t.Helper()
 	await(p.t, 60*time.Second, proc.name+" ready", func() bool {
