@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	budgetSlack = 8 << 10         // what may be over the budget: the newest entry of a ring, a chunk that somebody is about to read
+	budgetSlack = 64 << 10        // what may be over the budget: the newest entry of a ring, a chunk that somebody is about to read
 	lingerSlack = 2 * time.Second // how long after its linger a partition may be followed
 	glance      = 100 * time.Millisecond
 	patience    = 5 * time.Second // how long the hub may rest before it asks a source again

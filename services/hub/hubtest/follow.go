@@ -195,8 +195,16 @@ func (s *Source) news(f *follower, n int) (es []*hub.Entry) {
 	if int(f.partition) >= len(t.partitions) {
 		return nil
 	}
+	tellCount := func() {
+		if count := int32(len(t.partitions)); s.told(f, count) {
+			tell(&hub.Entry{Kind: hub.Topology, Next: f.top, End: -1, Count: count})
+		}
+	}
 	p := t.partitions[f.partition]
 	if p.unavailable {
+		if t.id == f.id {
+			tellCount()
+		}
 		if !f.down {
 			f.down = true
 			tell(&hub.Entry{Kind: hub.Unavailable, Next: f.top, End: -1})
@@ -229,9 +237,7 @@ func (s *Source) news(f *follower, n int) (es []*hub.Entry) {
 		f.next = p.oldest
 		f.top = max(f.top, f.next)
 	}
-	if count := int32(len(t.partitions)); s.told(f, count) {
-		tell(&hub.Entry{Kind: hub.Topology, Next: f.top, End: -1, Count: count})
-	}
+	tellCount()
 	to := p.end()
 	if n >= 0 {
 		to = min(to, f.next+int64(n))
