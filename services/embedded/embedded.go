@@ -3,7 +3,6 @@
 package embedded
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -83,5 +82,5 @@ func (l logger) Logf(level kfake.LogLevel, format string, args ...any) {
 	if level == kfake.LogLevelNone || level > kfake.LogLevelWarn {
 		return
 	}
-	l.to.Log(context.Background(), slog.LevelWarn, "embedded broker: "+fmt.Sprintf(format, args...))
+	l.to.Warn("embedded broker", "message", fmt.Sprintf(format, args...))
 }

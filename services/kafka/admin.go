@@ -193,7 +193,7 @@ func (a *admin) topic(ctx context.Context, name string, age time.Duration) (topi
 		if r.Err != nil {
 			return topicInfo{}, r.Err
 		}
-		i = r.Val.(topicInfo)
+		i, _ = r.Val.(topicInfo) // what else could it be
 	case <-ctx.Done():
 		return topicInfo{}, fmt.Errorf("describe topic %q: %w: %w", name, hub.ErrUnavailable, ctx.Err())
 	}

@@ -56,23 +56,22 @@ func New(cfg Config, logger *slog.Logger, reg prometheus.Registerer) (*Client, e
 // was the cause, else says which client could not be opened: a property is wrong. Kafka need not be there: it is waited for, for ever.
 func (c *Client) Run(ctx context.Context) error {
 	defer close(c.stopped)
-	logs := make(chan confluent.LogEvent, logLines)
+	logs, quit := make(chan confluent.LogEvent, logLines), make(chan struct{})
 	var draining sync.WaitGroup
-	draining.Go(func() { drainLogs(logs, c.log) })
+	draining.Go(func() { drainLogs(ctx, logs, quit, c.log) })
 	defer draining.Wait()
-	defer close(logs) // every client has been closed
+	defer close(quit) // not logs: a client that did not close may still send
 
-	ctx, cancel := context.WithCancel(ctx)
+	life, cancel := context.WithCancel(ctx)
 	var roles sync.WaitGroup
-	defer roles.Wait()
 	defer cancel()
 
 	adminClient, err := confluent.NewAdminClient(c.cfg.admin(logs))
 	if err != nil {
 		c.abandon()
-		return fmt.Errorf("open admin client: %w", err)
+		return fmt.Errorf("open admin client, check -kafka.property: %w", err)
 	}
-	c.admin.open(ctx, adminClient)
+	c.admin.open(life, adminClient)
 	defer closeBounded(c.log, "admin", c.admin.close)
 	defer roles.Wait() // they ask it questions
 	defer cancel()
@@ -82,7 +81,7 @@ func (c *Client) Run(ctx context.Context) error {
 				closeBounded(c.log, "follower", func() { _ = open.consumer.Close() })
 			}
 			c.abandon()
-			return fmt.Errorf("open consumer: %w", err)
+			return fmt.Errorf("open consumer, check -kafka.property: %w", err)
 		}
 	}
 	if err := c.producer.open(c.cfg.producer(logs)); err != nil {
@@ -90,18 +89,18 @@ func (c *Client) Run(ctx context.Context) error {
 			closeBounded(c.log, "follower", func() { _ = f.consumer.Close() })
 		}
 		c.abandon()
-		return fmt.Errorf("open producer: %w", err)
+		return fmt.Errorf("open producer, check -kafka.property: %w", err)
 	}
 	for _, f := range c.followers {
-		roles.Go(func() { f.run(ctx) })
+		roles.Go(func() { f.run(life) })
 	}
 	for _, r := range c.history.readers {
 		roles.Go(func() {
-			r.run(ctx, func() (*confluent.Consumer, error) { return confluent.NewConsumer(c.cfg.reader(logs)) })
+			r.run(life, func() (*confluent.Consumer, error) { return confluent.NewConsumer(c.cfg.reader(logs)) })
 		})
 	}
-	roles.Go(func() { c.producer.run(ctx) })
-	roles.Go(func() { c.watcher.run(ctx) })
+	roles.Go(func() { c.producer.run(life) })
+	roles.Go(func() { c.watcher.run(life) })
 	close(c.ready)
 	<-ctx.Done()
 	return nil

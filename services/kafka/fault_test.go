@@ -30,8 +30,8 @@ func failProduce(fake *kfake.Cluster, n int, e *kerr.Error) {
 		if n--; n > 0 {
 			fake.KeepControl()
 		}
-		req := q.(*kmsg.ProduceRequest)
-		res := req.ResponseKind().(*kmsg.ProduceResponse)
+		req, _ := q.(*kmsg.ProduceRequest)
+		res, _ := req.ResponseKind().(*kmsg.ProduceResponse)
 		for _, rt := range req.Topics {
 			t := kmsg.NewProduceResponseTopic()
 			t.Topic, t.TopicID = rt.Topic, rt.TopicID

@@ -18,6 +18,9 @@ const (
 	burstBytes   = 256 << 10
 )
 
+// meetTimeout is how long a follower waits for the leaders of a new topic, and everybody else for it.
+const meetTimeout = 200 * time.Millisecond
+
 // idlePoll is how long a follower waits in Poll, and so for how long a command may wait for it.
 const idlePoll = 10 * time.Millisecond
 
@@ -53,8 +56,9 @@ type follower struct {
 	// owned by run
 	consumer  *confluent.Consumer
 	parts     map[key]*followed
-	dirty     []*followed // with something to append
-	records   int         // in the burst
+	known     map[string]bool // topics whose leaders it has asked for
+	dirty     []*followed     // with something to append
+	records   int             // in the burst
 	bytes     int
 	checker   checker
 	unhappy   int // partitions that are unavailable
@@ -82,6 +86,7 @@ func newFollower(c *Client, n int) *follower {
 		m:         c.metrics,
 		stopped:   make(chan struct{}),
 		parts:     map[key]*followed{},
+		known:     map[string]bool{},
 		topicSets: map[appender]*topicBatch{},
 	}
 }
@@ -213,7 +218,22 @@ func (f *follower) remove(ps []*followed) {
 
 // assign begins or begins again to fetch at each partition's next. What could not be assigned is tried again by check.
 func (f *follower) assign(ps []*followed) {
+	for _, p := range ps {
+		f.meet(p.key.topic)
+	}
 	f.incremental(ps, "assign", f.consumer.IncrementalAssign, func(p *followed) { p.assigned, p.assignedAt = true, time.Now() })
+}
+
+// meet asks for the leaders of a topic that this consumer has not seen: without, its first partition waits for timers of half a second.
+func (f *follower) meet(topic string) {
+	if f.known[topic] || !f.client.health.get().Up {
+		return
+	}
+	if len(f.known) >= infoTopics {
+		clear(f.known)
+	}
+	_, err := f.consumer.GetMetadata(&topic, false, int(meetTimeout/time.Millisecond))
+	f.known[topic] = err == nil
 }
 
 // unassign ends fetching; records under way are dropped by librdkafka.
@@ -249,7 +269,7 @@ func (f *follower) incremental(ps []*followed, op string, do func([]confluent.To
 		}
 		return
 	}
-	f.log.Error(op+" partition", "topic", ps[0].key.topic, "partition", ps[0].key.partition, "offset", ps[0].next, "error", err)
+	f.log.Error("a partition's assignment could not be changed", "op", op, "topic", ps[0].key.topic, "partition", ps[0].key.partition, "offset", ps[0].next, "error", err)
 }
 
 // reassign moves a partition's fetch to its next, which has just been set.

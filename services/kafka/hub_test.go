@@ -29,7 +29,10 @@ func newHub(t testing.TB, c *kafka.Client, budget int64) *hub.Hub {
 	t.Cleanup(func() {
 		cancel()
 		select {
-		case <-ended:
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("hub: %v", err)
+			}
 		case <-time.After(patience):
 			t.Error("the hub does not end")
 		}
@@ -235,7 +238,7 @@ func TestHubThroughAKill(t *testing.T) {
 	eventually(t, func() bool {
 		was := last
 		last = fmt.Sprint(resolve(t, c, topic, hub.Query{}).Partitions)
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		return last == was
 	}, "the log stands still")
 	for _, p := range resolve(t, c, topic, hub.Query{}).Partitions {

@@ -9,10 +9,17 @@ import (
 	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
 )
 
-// drainLogs passes librdkafka's log lines on until logs is closed: a channel that nobody reads would stop its clients.
-func drainLogs(logs <-chan confluent.LogEvent, to *slog.Logger) {
-	for l := range logs {
-		to.Log(context.Background(), level(l.Level), l.Message, "client", l.Name, "tag", l.Tag)
+// drainLogs passes librdkafka's log lines on until quit is closed and none waits: a channel that nobody reads would stop its clients.
+func drainLogs(ctx context.Context, logs <-chan confluent.LogEvent, quit <-chan struct{}, to *slog.Logger) {
+	for {
+		select {
+		case l := <-logs:
+			to.Log(ctx, level(l.Level), "librdkafka", "client", l.Name, "tag", l.Tag, "message", l.Message)
+		case <-quit:
+			if len(logs) == 0 {
+				return
+			}
+		}
 	}
 }
 

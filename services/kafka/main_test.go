@@ -31,7 +31,7 @@ const patience = 60 * time.Second
 // eventually waits until ok; what says what was waited for.
 func eventually(t testing.TB, ok func() bool, what string, args ...any) {
 	t.Helper()
-	for until := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+	for until := time.Now().Add(patience); !ok(); <-time.After(2 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatalf("not within %v: %s", patience, fmt.Sprintf(what, args...))
 		}

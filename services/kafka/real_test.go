@@ -63,7 +63,7 @@ func testCompaction(t *testing.T, cluster *kafkatest.Cluster) {
 	eventually(t, func() bool {
 		// A segment is closed, and so may be compacted, when a record comes after its time.
 		end = publish(t, c, topic, &tailracev1.PublishRecord{Key: []byte("roll"), Value: []byte("v")})[0].Offset + 1
-		time.Sleep(200 * time.Millisecond)
+		<-time.After(200 * time.Millisecond) // for the broker to do its work
 		return len(readLog(t, cluster, topic, 0, end)) < 150
 	}, "the log is compacted")
 	check(t, cluster, c, topic, 0)
@@ -114,7 +114,7 @@ func TestKillAndRestart(t *testing.T) {
 		for _, p := range resolve(t, c, topic, hub.Query{}).Partitions {
 			ends[p.Partition] = p.End
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		return fmt.Sprint(ends) == was
 	}, "the log stands still")
 	count := map[string]int{}

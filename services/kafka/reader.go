@@ -1,0 +1,340 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
+
+	"tailrace.dev/tailrace/services/hub"
+)
+
+// reader is one consumer with a few places in logs. Its goroutine is the only one that calls its consumer.
+type reader struct {
+	history *history
+	client  *Client
+	log     *slog.Logger
+	m       *Metrics
+	queue   chan *read
+	stopped chan struct{} // closed when run has ended
+
+	// guarded by history.mu
+	waiting int          // requests queued or under way
+	places  map[key]bool // partitions in which it stands
+
+	// owned by run
+	consumer *confluent.Consumer // nil until the first request
+	known    map[string]bool     // topics whose leaders it has asked for
+	cursors  map[key]*cursor
+	bytes    int // at all of them
+}
+
+// load orders readers for a new place in a partition. Called with history.mu held.
+func (r *reader) load(k key) int {
+	n := 2*r.waiting + len(r.places)
+	if r.places[k] {
+		n += cursorsMax / 2
+	}
+	return n
+}
+
+// cursor is a place of a reader: what it has fetched there and nobody has asked for yet.
+type cursor struct {
+	key     key
+	next    int64                // of what was given out
+	ready   []*confluent.Message // from next on, in offset order
+	bytes   int
+	end     int64 // behind the last message or the last end of partition that came, whichever is later
+	atEnd   bool  // the log ended at end
+	touched time.Time
+}
+
+// run serves until ctx ends, and closes the consumer.
+func (r *reader) run(ctx context.Context, open func() (*confluent.Consumer, error)) {
+	defer close(r.stopped)
+	defer func() {
+		if r.consumer != nil {
+			closeBounded(r.log, "history reader", func() { _ = r.consumer.Close() })
+		}
+	}()
+	tick := time.NewTicker(cursorIdle / 2)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case q := <-r.queue:
+			if r.consumer == nil {
+				c, err := open()
+				if err != nil {
+					q.answer <- chunk{next: q.id.From, err: fmt.Errorf("open history reader: %w: %w", hub.ErrUnavailable, err)}
+					continue
+				}
+				r.consumer = c
+			}
+			q.answer <- r.serve(ctx, q)
+		case <-tick.C:
+			r.tidy()
+		}
+	}
+}
+
+// tidy gives up places that nobody asks for any more.
+func (r *reader) tidy() {
+	for _, c := range r.cursors {
+		if time.Since(c.touched) >= cursorIdle {
+			r.leave(c)
+		}
+	}
+	if r.consumer == nil || len(r.cursors) > 0 {
+		return
+	}
+	for range 100 { // error events of idle times
+		if r.consumer.Poll(0) == nil {
+			return
+		}
+	}
+}
+
+// leave gives a place up, with what was fetched ahead.
+func (r *reader) leave(c *cursor) {
+	delete(r.cursors, c.key)
+	r.bytes -= c.bytes
+	r.history.left(r, c.key, c.next)
+	if err := r.consumer.IncrementalUnassign([]confluent.TopicPartition{{Topic: &c.key.topic, Partition: c.key.partition}}); err != nil {
+		r.log.Error("unassign partition", "topic", c.key.topic, "partition", c.key.partition, "error", err)
+	}
+}
+
+// stand returns the cursor at a place, which is made if need be.
+func (r *reader) stand(k key, at int64) (*cursor, error) {
+	c := r.cursors[k]
+	if c != nil && c.next == at {
+		r.m.history.WithLabelValues("warm").Inc()
+		return c, nil
+	}
+	r.m.history.WithLabelValues("cold").Inc()
+	if c != nil {
+		r.leave(c)
+	}
+	for len(r.cursors) >= cursorsMax {
+		var oldest *cursor
+		for _, o := range r.cursors {
+			if oldest == nil || o.touched.Before(oldest.touched) {
+				oldest = o
+			}
+		}
+		r.leave(oldest)
+	}
+	if !r.known[k.topic] {
+		// Without a leader the first assign waits for a timer of half a second.
+		if _, err := r.consumer.GetMetadata(&k.topic, false, int(time.Second/time.Millisecond)); err != nil {
+			return nil, fmt.Errorf("leaders of %q: %w: %w", k.topic, hub.ErrUnavailable, err)
+		}
+		if len(r.known) >= infoTopics {
+			clear(r.known)
+		}
+		r.known[k.topic] = true
+	}
+	c = &cursor{key: k, next: at, end: at}
+	tp := confluent.TopicPartition{Topic: &c.key.topic, Partition: k.partition, Offset: confluent.Offset(at)}
+	if err := r.consumer.IncrementalAssign([]confluent.TopicPartition{tp}); err != nil {
+		return nil, fmt.Errorf("assign %q partition %d: %w: %w", k.topic, k.partition, hub.ErrUnavailable, err)
+	}
+	r.cursors[k] = c
+	r.history.moved(r, k, at, at)
+	return c, nil
+}
+
+// serve answers one request.
+func (r *reader) serve(ctx context.Context, q *read) chunk {
+	if q.ctx.Err() != nil {
+		return chunk{next: q.id.From, err: q.ctx.Err()}
+	}
+	k := key{q.id.Topic, q.id.Partition}
+	c, err := r.stand(k, q.id.From)
+	if err != nil {
+		return chunk{next: q.id.From, err: err}
+	}
+	c.touched = time.Now()
+	if err := r.fill(ctx, q, c); err != nil {
+		if r.cursors[k] == c {
+			r.leave(c)
+		}
+		return chunk{next: q.id.From, err: err}
+	}
+	c.touched = time.Now()
+	return r.cut(q, c)
+}
+
+// full says whether what is at hand answers the request: a chunk's worth, or all there is below to.
+func (c *cursor) full(q *read) bool {
+	return len(c.ready) >= q.max || c.bytes >= hub.MaxChunkBytes+len(c.ready)*recordOverhead || c.end >= q.to
+}
+
+// fill polls until the request can be answered.
+func (r *reader) fill(ctx context.Context, q *read, c *cursor) error {
+	alive := time.Now()
+	for !c.full(q) {
+		switch e := r.consumer.Poll(int(readPoll / time.Millisecond)).(type) {
+		case *confluent.Message:
+			r.message(e, c)
+			alive = time.Now()
+			continue // no look at the clock or the contexts for each record
+		case confluent.PartitionEOF:
+			if o := r.cursors[key{*e.Topic, e.Partition}]; o != nil {
+				o.end, o.atEnd = max(o.end, int64(e.Offset)), true
+			}
+			alive = time.Now()
+		case confluent.Error:
+			if err := r.failure(ctx, q, c, e); err != nil {
+				return err
+			}
+		}
+		switch {
+		case q.ctx.Err() != nil:
+			return q.ctx.Err()
+		case ctx.Err() != nil:
+			return hub.ErrDraining
+		case c.atEnd && c.end > c.next:
+			return nil // less than was asked for, but all there is
+		case c.atEnd && time.Since(alive) > stillTimeout:
+			return fmt.Errorf("read %q partition %d: nothing at %d yet: %w", c.key.topic, c.key.partition, c.next, hub.ErrUnavailable)
+		case time.Since(alive) > readTimeout:
+			return fmt.Errorf("read %q partition %d: no answer: %w", c.key.topic, c.key.partition, hub.ErrUnavailable)
+		}
+	}
+	return nil
+}
+
+// message takes a record for whichever place it belongs to.
+func (r *reader) message(m *confluent.Message, asked *cursor) {
+	c := asked
+	if m.TopicPartition.Partition != c.key.partition || *m.TopicPartition.Topic != c.key.topic {
+		if c = r.cursors[key{*m.TopicPartition.Topic, m.TopicPartition.Partition}]; c == nil {
+			return
+		}
+	}
+	o := int64(m.TopicPartition.Offset)
+	if m.TopicPartition.Error != nil || o < c.end {
+		return
+	}
+	n := messageBytes(m)
+	c.ready = append(c.ready, m)
+	c.bytes += n
+	c.end, c.atEnd = o+1, false
+	if r.bytes += n; r.bytes > readerBytes {
+		r.shed(asked)
+	}
+}
+
+// shed gives up the fullest place but the one that is asked for, whose own need is bounded by a chunk.
+func (r *reader) shed(asked *cursor) {
+	var fullest *cursor
+	for _, c := range r.cursors {
+		if c != asked && (fullest == nil || c.bytes > fullest.bytes) {
+			fullest = c
+		}
+	}
+	if fullest != nil && fullest.bytes > 0 {
+		r.leave(fullest)
+	}
+}
+
+// failure looks at what an error event means for the request; nil: nothing.
+func (r *reader) failure(ctx context.Context, q *read, c *cursor, e confluent.Error) error {
+	r.log.Debug("history consumer error", "code", e.Code().String(), "error", e)
+	if e.Code() == confluent.ErrAllBrokersDown {
+		return fmt.Errorf("read %q partition %d: %w: %w", c.key.topic, c.key.partition, hub.ErrUnavailable, e)
+	}
+	if !isOutOfRange(e) {
+		if e.Code() == confluent.ErrUnknownTopicOrPart || e.Code() == confluent.ErrUnknownTopic {
+			delete(r.known, c.key.topic)
+			return fmt.Errorf("read %q partition %d: %w: %w", c.key.topic, c.key.partition, hub.ErrUnavailable, e)
+		}
+		return nil
+	}
+	// The event names no partition. If it is not this one, it is the place of another, which has stopped for good.
+	b, err := r.bounds(ctx, q, c)
+	if err != nil {
+		return err
+	}
+	if c.next < b.oldest || c.next > b.end {
+		if bs, err := r.client.admin.bounds(q.ctx, c.key.topic, []int32{c.key.partition}, r.client.cfg.Isolation); err == nil {
+			b.end = min(b.end, bs[c.key.partition].end) // the end that readers know is the last stable offset
+		}
+		return &hub.OffsetOutOfRangeError{Topic: c.key.topic, Partition: c.key.partition, Offset: c.next, Oldest: b.oldest, End: b.end}
+	}
+	for _, o := range r.cursors {
+		if o != c {
+			r.leave(o)
+		}
+	}
+	return nil
+}
+
+// bounds asks where the log begins and ends; twice before it says that the place is beyond it, since another replica may be ahead.
+func (r *reader) bounds(ctx context.Context, q *read, c *cursor) (logBounds, error) {
+	for again := false; ; again = true {
+		bs, err := r.client.admin.bounds(q.ctx, c.key.topic, []int32{c.key.partition}, ReadUncommitted)
+		if err == nil {
+			err = bs[c.key.partition].err
+		}
+		if err != nil {
+			return logBounds{}, fmt.Errorf("bounds of %q partition %d: %w: %w", c.key.topic, c.key.partition, hub.ErrUnavailable, err)
+		}
+		b := bs[c.key.partition]
+		if c.next <= b.end || again {
+			return b, nil
+		}
+		select {
+		case <-time.After(beyondInterval):
+		case <-q.ctx.Done():
+			return logBounds{}, q.ctx.Err()
+		case <-ctx.Done():
+			return logBounds{}, hub.ErrDraining
+		}
+	}
+}
+
+// cut takes the answer from what is at hand.
+func (r *reader) cut(q *read, c *cursor) chunk {
+	n, size := 0, 0
+	for n < len(c.ready) && n < q.max && int64(c.ready[n].TopicPartition.Offset) < q.to {
+		s := messageBytes(c.ready[n]) - recordOverhead
+		if n > 0 && size+s > hub.MaxChunkBytes {
+			break
+		}
+		size += s
+		n++
+	}
+	// The position passes holes: up to the next record that is at hand, or else as far as was looked.
+	next := min(c.end, q.to)
+	if n < len(c.ready) {
+		next = min(int64(c.ready[n].TopicPartition.Offset), q.to)
+	}
+	var es []*hub.Entry
+	if n > 0 {
+		e := &hub.Entry{Kind: hub.Records, Partition: c.key.partition, From: q.id.From, Next: next, End: -1}
+		e.Body, e.Meta = encodeRecords(c.ready[:n])
+		if c.atEnd {
+			e.End = c.end
+		}
+		es = []*hub.Entry{e}
+		for _, m := range c.ready[:n] {
+			c.bytes -= messageBytes(m)
+			r.bytes -= messageBytes(m)
+		}
+		r.m.historyIn.Add(float64(n))
+	}
+	clear(c.ready[:n])
+	if c.ready = c.ready[n:]; len(c.ready) == 0 {
+		c.ready = nil
+	}
+	from := c.next
+	c.next, c.end = next, max(c.end, next)
+	r.history.moved(r, c.key, from, next)
+	return chunk{entries: es, next: next}
+}
