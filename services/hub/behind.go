@@ -323,6 +323,9 @@ func (s *Subscription) findLane(bh *behind) bool {
 	bh.reads.lane = laneKey{topic: t, id: id, partition: bh.partition}
 	if s.keyed() && s.hub.filters {
 		bh.reads.lane.owner = s
+		if !slices.Contains(s.filter.lanes, bh.reads.lane) {
+			s.filter.lanes = append(s.filter.lanes, bh.reads.lane)
+		}
 	}
 	return true
 }

@@ -59,6 +59,9 @@ func (t *Topic) enterSub(s *Subscription) {
 		}
 	}
 	if s.filter != nil {
+		if len(s.ends) > 0 || s.limits != nil && s.limits.stopAll {
+			t.restless[s] = struct{}{}
+		}
 		return
 	}
 	if t.wakers[s.waker]++; t.wakers[s.waker] == 1 {
@@ -67,11 +70,19 @@ func (t *Topic) enterSub(s *Subscription) {
 	}
 }
 
+// calm notes that only its own records matter to a subscription from now on.
+func (t *Topic) calm(s *Subscription) {
+	t.followMu.Lock()
+	defer t.followMu.Unlock()
+	delete(t.restless, s)
+}
+
 // leave takes a subscription off the books.
 func (t *Topic) leave(s *Subscription) {
 	now := int64(time.Since(t.hub.began))
 	t.followMu.Lock()
 	delete(t.subs, s)
+	delete(t.restless, s)
 	t.watched.Add(-1)
 	if s.filter == nil || s.filter.all {
 		if t.whole--; t.whole == 0 {
@@ -170,14 +181,28 @@ func (h *Hub) growTask(ctx context.Context, t *Topic) {
 		if len(need) == 0 {
 			return
 		}
-		r, err := h.src.Resolve(ctx, t.name, Query{Partitions: need, Start: Start{Kind: Earliest}})
-		if err != nil {
-			continue
-		}
-		if h.followOldest(t, r) {
-			rest = 0
+		// One that is away must not hold up the others.
+		for _, p := range need {
+			if h.growBy(ctx, t, p) {
+				rest = 0
+			}
 		}
 	}
+}
+
+// growBy follows one partition that subscriptions wait for.
+func (h *Hub) growBy(ctx context.Context, t *Topic, partition int32) bool {
+	r, err := h.src.Resolve(ctx, t.name, Query{Partitions: []int32{partition}, Start: Start{Kind: Earliest}})
+	if err == nil {
+		return h.followOldest(t, r)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p := &t.parts[partition]; p.next < 0 && !p.unavailable && ctx.Err() == nil {
+		p.unavailable = true
+		t.away.Add(1)
+	}
+	return false
 }
 
 // needed returns the partitions that subscriptions wait for; gone is what to wait for first. With neither, the task is over.

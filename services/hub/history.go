@@ -17,6 +17,7 @@ type history struct {
 	hits   atomic.Int64
 	charge func() // the budget is to be looked at
 	room   int64  // for chunks that must not be evicted yet, and those being read
+	most   int    // records of a chunk
 
 	mu      sync.Mutex // guards the fields below and all lanes
 	lanes   map[laneKey]*lane
@@ -47,6 +48,7 @@ type lane struct {
 	end    int64
 	gen    int // counts truncations
 	rest   time.Duration
+	late   int // times that nobody came for a chunk in time; the next one waits longer
 	timer  *time.Timer
 }
 
@@ -79,6 +81,7 @@ const (
 
 func (hs *history) init(src Source, readers int, charge func(), room int64) {
 	hs.src, hs.charge, hs.room = src, charge, room
+	hs.most = int(min(max(room/1024, 1), MaxChunkRecords)) // a small budget is for small chunks
 	hs.lanes = map[laneKey]*lane{}
 	hs.work = make(chan struct{}, readers)
 }
@@ -98,6 +101,7 @@ func (hs *history) get(key laneKey, pos, until, to int64, s *Subscription) (*chu
 	}
 	if c := l.cover(pos); c != nil {
 		hs.hits.Add(1)
+		l.late = 0
 		hs.arrived(c)
 		hs.unlink(c)
 		hs.link(c)
@@ -238,7 +242,7 @@ func (hs *history) serve(ctx context.Context, l *lane) {
 		}
 		id := ChunkID{Topic: l.key.topic.name, TopicID: l.key.id, Partition: l.key.partition, From: w.from}
 		hs.reads.Add(1)
-		es, next, err := hs.src.ReadAt(ctx, id, to, MaxChunkRecords, l.only)
+		es, next, err := hs.src.ReadAt(ctx, id, to, hs.most, l.only)
 		waiters, more := hs.finish(l, w, gen, es, next, err, turn)
 		for _, s := range waiters {
 			s.wake()
@@ -275,7 +279,7 @@ func (hs *history) first(l *lane) (_ *want, to int64, gen int, waiters []*Subscr
 // release gives a lane back that is not read any more. mu is held.
 func (hs *history) release(l *lane) {
 	l.busy, l.queued, l.wants = false, false, nil
-	if len(l.chunks) == 0 && l.floor < 0 && hs.lanes[l.key] == l {
+	if len(l.chunks) == 0 && l.floor < 0 && l.late == 0 && hs.lanes[l.key] == l {
 		delete(hs.lanes, l.key)
 	}
 }
@@ -286,7 +290,7 @@ func (hs *history) finish(l *lane, w *want, gen int, es []*Entry, next int64, er
 	defer hs.mu.Unlock()
 	hs.reading--
 	defer hs.call()
-	if hs.closed {
+	if hs.closed || hs.lanes[l.key] != l {
 		hs.release(l)
 		return nil, false
 	}
@@ -308,7 +312,7 @@ func (hs *history) finish(l *lane, w *want, gen int, es []*Entry, next int64, er
 		l.wants = l.wants[1:]
 		c := hs.insert(l, w.from, next, es)
 		if len(waiters) > 0 {
-			c.awaited = l.key.topic.hub.clock.Load() + keepAwaited
+			c.awaited = l.key.topic.hub.clock.Load() + keepAwaited<<min(l.late, 4)
 			hs.awaited += c.bytes
 		}
 		if w.ahead > 0 && next < w.to && l.cover(next) == nil && !hs.stalled() {
@@ -392,6 +396,20 @@ func (hs *history) truncate(t *Topic, partition int32, next int64) {
 	}
 }
 
+// leave drops lanes that only one subscription had.
+func (hs *history) leave(keys []laneKey) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for _, key := range keys {
+		if l := hs.lanes[key]; l != nil {
+			for len(l.chunks) > 0 {
+				hs.remove(l.chunks[0])
+			}
+			delete(hs.lanes, key)
+		}
+	}
+}
+
 // forget drops all of a topic.
 func (hs *history) forget(t *Topic) {
 	hs.mu.Lock()
@@ -415,7 +433,8 @@ func (hs *history) expire(now int64) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	for c := hs.oldest; c != nil && hs.awaited > 0; c = c.newer {
-		if c.awaited <= now {
+		if c.awaited > 0 && c.awaited <= now {
+			c.lane.late++
 			hs.arrived(c)
 		}
 	}

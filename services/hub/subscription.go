@@ -48,8 +48,9 @@ type filter struct {
 	scope   []int32             // partitions, in order, unless all
 	keys    map[string]struct{} // nil: all records
 	terms   []*subTerm
-	told    []int64 // position of each partition of scope (or, all, of each) as told
-	waiting []int32 // partitions gained, whose start is not known yet
+	told    []int64   // position of each partition of scope (or, all, of each) as told
+	waiting []int32   // partitions gained, whose start is not known yet
+	lanes   []laneKey // of this subscription alone
 }
 
 type subTerm struct {
@@ -186,7 +187,7 @@ func (s *Subscription) Moved(dst []Position) []Position {
 		}
 	})
 	s.addEpochs(dst)
-	if s.started != nil && s.caughtUp() {
+	if s.started != nil && s.caughtUp() || s.stopReached() {
 		s.wake() // the next Pull says so
 	}
 	return dst
@@ -254,6 +255,9 @@ func (s *Subscription) Close() {
 		return
 	}
 	s.topic.leave(s)
+	if s.filter != nil && len(s.filter.lanes) > 0 {
+		s.hub.history.leave(s.filter.lanes)
+	}
 	s.behind, s.parts, s.prelude, s.started, s.ends = nil, nil, nil, nil, nil
 }
 
@@ -352,6 +356,9 @@ func (s *Subscription) finish(b *Batch, prelude int) {
 	if s.started != nil && s.caughtUp() {
 		b.CaughtUp = true
 		s.started, s.ends = nil, nil
+		if s.filter != nil && (s.limits == nil || !s.limits.stopAll) {
+			s.topic.calm(s)
+		}
 	}
 }
 

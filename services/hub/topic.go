@@ -53,7 +53,8 @@ type Topic struct {
 	wholeIdle int64
 	subs      map[*Subscription]struct{}
 	wakers    map[Waker]int
-	growing   bool // a task is at it
+	restless  map[*Subscription]struct{} // filtered, and others' records may end them or have them catch up
+	growing   bool                       // a task is at it
 	flight    [2]*flight
 
 	pins int // Subscribe calls under way; guarded by Hub.mu
@@ -83,7 +84,7 @@ const (
 )
 
 func newTopic(h *Hub, name string) *Topic {
-	t := &Topic{hub: h, name: name, capacity: minSegmentEntries, subs: map[*Subscription]struct{}{}, wakers: map[Waker]int{}}
+	t := &Topic{hub: h, name: name, capacity: minSegmentEntries, subs: map[*Subscription]struct{}{}, wakers: map[Waker]int{}, restless: map[*Subscription]struct{}{}}
 	t.terms.init()
 	t.list.Store(&[]*segment{})
 	t.controls.Store(&[]control{})

@@ -88,18 +88,21 @@ func (t *Topic) tell(scratch []*Subscription) []*Subscription {
 	return scratch
 }
 
-// concerned adds the filtered subscriptions that control entries of [from, to) matter to.
+// concerned adds the filtered subscriptions that [from, to) matters to although it may have no records of theirs.
 func (t *Topic) concerned(dst []*Subscription, from, to Seq) []*Subscription {
 	growing, all := false, false
 	for _, c := range t.controlsIn(from, to) {
 		all = all || c.e.Kind != seek
 		growing = growing || c.e.Kind == seek && c.e.Next >= 0
 	}
+	t.followMu.Lock()
+	defer t.followMu.Unlock()
+	for s := range t.restless {
+		dst = append(dst, s)
+	}
 	if !growing && !all {
 		return dst
 	}
-	t.followMu.Lock()
-	defer t.followMu.Unlock()
 	for s := range t.subs {
 		if f := s.filter; f != nil && (all || f.all || f.hashed || f.grows) {
 			dst = append(dst, s)
