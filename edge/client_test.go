@@ -86,12 +86,21 @@ func dial(addr, path string, o clientOptions) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &client{conn: conn.(*net.TCPConn), br: bufio.NewReader(conn)}
+	c := clientOn(conn, bufio.NewReader(conn))
 	if err := c.upgrade(addr, path, o); err != nil {
 		conn.Close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// clientOn is a client whose handshake is done.
+func clientOn(conn net.Conn, br *bufio.Reader) *client {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		panic("not TCP")
+	}
+	return &client{conn: tcp, br: br}
 }
 
 // refusal is an answer other than 101.

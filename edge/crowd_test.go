@@ -208,7 +208,7 @@ func TestCrossTalk(t *testing.T) {
 					conn = c.conn
 				}
 				if i%2 == 0 {
-					_ = conn.(*net.TCPConn).SetLinger(0)
+					_ = clientOn(conn, nil).conn.SetLinger(0)
 				}
 				conn.Close()
 			}

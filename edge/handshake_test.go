@@ -133,7 +133,7 @@ func TestUpgradeOnUsedConnection(t *testing.T) {
 	if err != nil || resp.StatusCode != 101 {
 		t.Fatalf("got %v, %v", resp, err)
 	}
-	c := &client{conn: conn.(*net.TCPConn), br: br}
+	c := clientOn(conn, br)
 	c.expect(t, "welcome")
 	if m := c.expect(t, "pong"); m.ID != "early" {
 		t.Errorf("pong of %q", m.ID)
@@ -159,7 +159,7 @@ func TestEarlyFrames(t *testing.T) {
 		if _, err := http.ReadResponse(br, nil); err != nil {
 			t.Fatal(err)
 		}
-		c := &client{conn: conn.(*net.TCPConn), br: br}
+		c := clientOn(conn, br)
 		c.expect(t, "welcome")
 		for _, id := range []string{"a", "b"} {
 			if m := c.expect(t, "pong"); m.ID != id {

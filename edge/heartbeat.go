@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -63,8 +64,7 @@ func (w *worker) tick(now int64) {
 	up := w.srv.cfg.UpstreamAvailable == nil || w.srv.cfg.UpstreamAvailable()
 	w.upstream = up
 	blocked, held := 0, 0
-	for i := len(w.sessions) - 1; i >= 0; i-- { // an end moves a session that was looked at into its place
-		s := w.sessions[i]
+	for _, s := range slices.Backward(w.sessions) { // an end moves a session that was looked at into its place
 		if s.blocked.Load() {
 			blocked++
 		}

@@ -152,15 +152,18 @@ func TestStalled(t *testing.T) {
 // TestSlowIsNotStalled: a client that reads slowly and never says anything lives on, as long as data waits for it.
 func TestSlowIsNotStalled(t *testing.T) {
 	cfg := quick()
-	cfg.StallTimeout = time.Second
+	cfg.StallTimeout = 2 * time.Second
 	r := start(t, cfg)
 	r.src.CreateTopic("orders", 1)
-	// A small buffer would lose segments of the loopback interface (64 KiB each), which come again ever later.
 	c := r.dial(t, "/ws/orders")
-	c.until(t, "started")
-	fill(r, "orders", 500, 64<<10)
-	// More than three stall timeouts of reading, far from the end of what waits.
-	end := time.Now().Add(3 * cfg.StallTimeout)
+	c.until(t, "caughtup")
+	filled := make(chan struct{})
+	go func() {
+		defer close(filled)
+		fill(r, "orders", 500, 64<<10)
+	}()
+	// Far longer than a silent client may live, and longer than one that takes nothing.
+	end := time.Now().Add(2 * cfg.StallTimeout)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	buf := make([]byte, 64<<10)
@@ -172,6 +175,7 @@ func TestSlowIsNotStalled(t *testing.T) {
 			t.Fatalf("%v, ended: %s", err, r.endings(t))
 		}
 	}
+	<-filled
 }
 
 // fill appends n records of size bytes.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -103,7 +102,7 @@ func config() edge.Config {
 
 func start(t testing.TB, cfg edge.Config) *rig {
 	t.Helper()
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	r := &rig{src: hubtest.New(), publisher: &publisher{}, registry: prometheus.NewRegistry()}
 	r.hub = hub.New(r.src, hub.Config{Logger: log})
 	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "page %s", r.URL.Path) })

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -95,9 +96,7 @@ func (q *requests) answer(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case isSocket(r):
 		if no := q.srv.refusal(r); no != nil {
-			for k, v := range no.header {
-				w.Header()[k] = v
-			}
+			maps.Copy(w.Header(), no.header)
 			http.Error(w, no.text, no.status)
 			return
 		}

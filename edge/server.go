@@ -37,7 +37,6 @@ type Server struct {
 
 	// Set by Serve before anything else runs.
 	ctx      context.Context // of tasks
-	listener net.Listener
 	requests *requests
 
 	handshakes chan struct{} // a place for each connection whose head is being read

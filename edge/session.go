@@ -28,7 +28,6 @@ type session struct {
 	// Fixed before the hand-over.
 	conn     *net.TCPConn
 	raw      syscall.RawConn // reads and writes go through it, so that a descriptor can't be another connection's
-	worker   *worker
 	identity access.Identity
 	name     string
 	url      *frame.Subscribe // of the URL form

@@ -351,14 +351,14 @@ func TestFloodWithoutReading(t *testing.T) {
 		sent <- nil
 	}()
 	await(t, "the edge holds answers back", func() bool { return r.metric(t, "tailrace_edge_held_bytes", "") > 64<<10 })
-	select {
-	case err := <-sent:
-		t.Fatalf("all was read although no answer was taken: %v", err)
-	default:
-	}
-	if held := r.metric(t, "tailrace_edge_held_bytes", ""); held > 4<<20 {
-		t.Errorf("%v bytes held", held)
-	}
+	checks := 0
+	await(t, "it stays within its bound", func() bool {
+		if held := r.metric(t, "tailrace_edge_held_bytes", ""); held > 1<<20 {
+			t.Fatalf("%v bytes held", held)
+		}
+		checks++
+		return checks == 100
+	})
 	for i := range n {
 		if m := c.expect(t, "pong"); m.ID != pad+fmt.Sprint(i) {
 			t.Fatalf("got pong of %q, want %d", m.ID, i)
