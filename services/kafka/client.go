@@ -125,6 +125,11 @@ func (c *Client) started(ctx context.Context) error {
 	default:
 	}
 	select {
+	case <-c.ready: // before a context that has ended: a record may be refused by its own result
+		return nil
+	default:
+	}
+	select {
 	case <-c.ready:
 		return nil
 	case <-c.stopped:
