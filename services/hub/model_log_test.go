@@ -26,6 +26,7 @@ type plainPartition struct {
 	topic       string
 	number      int32
 	lives       []*life
+	added       bool // it was not there when the topic was made
 	unavailable bool
 }
 
@@ -64,8 +65,8 @@ func newPlainLog() *plainLog { return &plainLog{topics: map[string]*plainTopic{}
 
 // create makes a topic, or makes it anew.
 func (l *plainLog) create(name, id string, partitions int32) {
-	t := l.topics[name]
-	if t == nil {
+	t, again := l.topics[name]
+	if !again {
 		t = &plainTopic{name: name}
 		l.topics[name] = t
 	}
@@ -76,11 +77,14 @@ func (l *plainLog) create(name, id string, partitions int32) {
 		p.lives = append(p.lives, &life{index: len(p.lives), id: id, recreated: true, oldest: new(int64), opened: -1})
 	}
 	t.grow(partitions)
+	for _, p := range t.partitions {
+		p.added = p.added && again
+	}
 }
 
 func (t *plainTopic) grow(partitions int32) {
 	for int32(len(t.partitions)) < partitions {
-		p := &plainPartition{topic: t.name, number: int32(len(t.partitions))}
+		p := &plainPartition{topic: t.name, number: int32(len(t.partitions)), added: true}
 		p.lives = []*life{{id: t.id, oldest: new(int64), opened: -1}}
 		t.partitions = append(t.partitions, p)
 	}
@@ -95,6 +99,8 @@ func (t *plainTopic) snapshot(followed func(int32) (int64, bool)) *snapshot {
 		end := p.now().end()
 		if next, ok := followed(int32(i)); ok {
 			end, s.followed = min(end, next), true
+		} else if p.added {
+			end = 0 // the hub may be about to follow it from its oldest record on
 		}
 		s.ends = append(s.ends, end)
 		s.lives = append(s.lives, len(p.lives))

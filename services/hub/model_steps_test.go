@@ -274,6 +274,9 @@ func (w *world) subscribe(request hub.Request, random *rand.Rand) {
 	s.trace, s.shared = w.tracef, random.IntN(2) == 0
 	a := &attempt{seat: s, done: make(chan struct{}), deadline: time.Now().Add(3 * time.Second)}
 	a.before = t.snapshot(func(i int32) (int64, bool) { return w.src.FollowedTo(t.name, i) })
+	for _, other := range w.readers {
+		a.before.followed = a.before.followed || other.request.Topic == t.name // if only as a topic of which nothing is read
+	}
 	for _, other := range w.pending {
 		if other.seat.request.Topic == t.name {
 			a.before.after(other.before) // what that finds out may be what this one is told
