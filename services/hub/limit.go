@@ -23,6 +23,7 @@ func (s *Subscription) limit(b *Batch, prelude int) {
 			break
 		}
 	}
+	s.again = s.again || len(b.Parts) > 0 // what was left out may have taken the room of what comes next
 	*b = out
 	if s.final == nil && s.stopReached() {
 		s.final = io.EOF
