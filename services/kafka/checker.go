@@ -178,13 +178,20 @@ type statistics struct {
 	} `json:"topics"`
 }
 
-// stats looks for partitions that should be fetched and are not, and takes the ends of those that lag.
+// stats takes a report of librdkafka's, half a megabyte for 400 partitions: too long to be decoded between two records.
 func (f *follower) stats(text string) {
-	var s statistics
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		f.log.Error("decode statistics", "error", err)
-		return
-	}
+	f.checker.group.Go(func() {
+		var s statistics
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			f.log.Error("decode statistics", "error", err)
+			return
+		}
+		f.send(command{found: func() { f.compare(&s) }})
+	})
+}
+
+// compare looks for partitions that should be fetched and are not, and takes the ends of those that lag.
+func (f *follower) compare(s *statistics) {
 	for topic, t := range s.Topics {
 		for _, sp := range t.Partitions {
 			p := f.parts[key{topic, sp.Partition}] // never the internal partition -1

@@ -364,6 +364,6 @@ func (f *follower) failure(e confluent.Error) {
 			f.unavailable(p)
 		}
 	}
-	f.log.Info("consumer error", "code", e.Code().String(), "error", e)
+	f.log.Debug("consumer error", "code", e.Code().String(), "error", e)
 	f.checker.wanted = true
 }

@@ -107,8 +107,11 @@ func (a *admin) names(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// settingsAge is for how long the answer about a topic's settings is kept.
-const settingsAge = time.Minute
+const (
+	settingsAge     = time.Minute     // for how long the answer about a topic's settings is kept
+	settingsTimeout = time.Second     // for how long a publish waits for it
+	settingsRetry   = 5 * time.Second // until it is asked for again where there was none
+)
 
 // topicSettings are those of a topic's settings that publishing depends on.
 type topicSettings struct {
@@ -117,7 +120,8 @@ type topicSettings struct {
 	at         time.Time
 }
 
-// settings tells what publishing to a topic depends on. Where Kafka does not say, a time is rather left out than told wrongly.
+// settings tells what publishing to a topic depends on. Where Kafka does not say, what was known before stays; at first, a time is rather
+// left out than told wrongly.
 func (a *admin) settings(ctx context.Context, topic string) topicSettings {
 	a.mu.Lock()
 	s, ok := a.set[topic]
@@ -125,17 +129,45 @@ func (a *admin) settings(ctx context.Context, topic string) topicSettings {
 	if ok && time.Since(s.at) < settingsAge {
 		return s
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	s = topicSettings{brokerTime: true, at: time.Now()}
-	_ = a.call(ctx, "describe settings", func(ctx context.Context, c *confluent.AdminClient, limit time.Duration) error {
+	if !ok {
+		s.brokerTime = true
+	}
+	answer := a.once.DoChan("settings of "+topic, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settingsTimeout)
+		defer cancel()
+		s := s
+		s.at = time.Now()
+		if err := a.ask(ctx, topic, &s); err != nil {
+			s.at = s.at.Add(settingsRetry - settingsAge)
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if len(a.set) >= infoTopics {
+			clear(a.set)
+		}
+		a.set[topic] = s
+		return s, nil
+	})
+	select {
+	case r := <-answer:
+		if fresh, ok := r.Val.(topicSettings); ok {
+			return fresh
+		}
+	case <-ctx.Done():
+	}
+	return s
+}
+
+// ask asks for a topic's settings.
+func (a *admin) ask(ctx context.Context, topic string, s *topicSettings) error {
+	return a.call(ctx, "describe settings", func(ctx context.Context, c *confluent.AdminClient, limit time.Duration) error {
 		rs, err := c.DescribeConfigs(ctx, []confluent.ConfigResource{{Type: confluent.ResourceTopic, Name: topic}}, confluent.SetAdminRequestTimeout(limit))
 		if err != nil {
 			return err
 		}
 		for _, r := range rs {
 			if r.Error.Code() != confluent.ErrNoError {
-				continue
+				continue // not allowed, most likely
 			}
 			if e, ok := r.Config["message.timestamp.type"]; ok {
 				s.brokerTime = e.Value == "LogAppendTime"
@@ -144,11 +176,4 @@ func (a *admin) settings(ctx context.Context, topic string) topicSettings {
 		}
 		return nil
 	})
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.set) >= infoTopics {
-		clear(a.set)
-	}
-	a.set[topic] = s
-	return s
 }

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -121,6 +122,9 @@ func (w *watcher) compare(s *watched, d topicInfo) {
 		return
 	}
 	s.missing = time.Time{}
+	if slices.Contains(d.leaders, -1) { // librdkafka waits for a leader in silence
+		w.tell(s, func(f *follower, _ bool) { f.checker.wanted = true })
+	}
 	if s.id == "" {
 		s.id = d.id
 	}
