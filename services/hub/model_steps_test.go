@@ -181,6 +181,9 @@ func (w *world) truncate(random *rand.Rand, p *plainPartition) {
 	if !followed || next <= *v.oldest || next > v.high() || p.unavailable {
 		return
 	}
+	if slices.ContainsFunc(w.pending, func(a *attempt) bool { return a.seat.request.Topic == p.topic }) {
+		return // what was resolved before cannot be told from what was resolved after
+	}
 	high := *v.oldest + random.Int64N(next-*v.oldest)
 	w.src.Truncate(p.topic, p.number, high)
 	p.truncate(high)

@@ -188,7 +188,9 @@ func (s *Source) news(f *follower, n int) (es []*hub.Entry) {
 	case f.deleted:
 		return nil
 	case t == nil:
-		f.deleted = true
+		for other := range s.followers { // what one is told, all are: it is final
+			other.deleted = other.deleted || other.topic == f.topic
+		}
 		tell(&hub.Entry{Kind: hub.Deleted, Next: f.top, End: -1})
 		return es
 	}
