@@ -16,6 +16,12 @@ func (s *Subscription) limit(b *Batch, prelude int) {
 			continue
 		}
 		if p.Kind == Recreated || p.Kind == Gap && p.Next < p.From {
+			if stop, ok := l.stops[p.Partition]; ok && p.From > stop {
+				if p.Kind == Gap && p.Next >= stop {
+					continue // what is lost lay beyond the stop
+				}
+				p.From = stop
+			}
 			l.void(p.Partition)
 		}
 		if !l.part(&out, *p) {

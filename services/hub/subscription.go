@@ -71,11 +71,16 @@ func (s *Subscription) Started() Started {
 
 // reads says whether a partition is read. One that the subscription has gained is not, until it is known where it begins.
 func (s *Subscription) reads(partition int32) bool {
+	return s.includes(partition) && (s.filter == nil || !slices.Contains(s.filter.waiting, partition))
+}
+
+// includes says whether a partition belongs to the subscription.
+func (s *Subscription) includes(partition int32) bool {
 	if s.filter == nil || s.filter.all {
 		return true
 	}
 	_, ok := slices.BinarySearch(s.filter.scope, partition)
-	return ok && !slices.Contains(s.filter.waiting, partition)
+	return ok
 }
 
 func (s *Subscription) keyed() bool { return s.filter != nil && s.filter.keys != nil }
@@ -225,7 +230,7 @@ func (s *Subscription) Unavailable(dst []int32) []int32 {
 	s.topic.mu.Lock()
 	defer s.topic.mu.Unlock()
 	for i := range s.topic.parts {
-		if s.topic.parts[i].unavailable && s.reads(int32(i)) {
+		if s.topic.parts[i].unavailable && s.includes(int32(i)) {
 			dst = append(dst, int32(i))
 		}
 	}
