@@ -20,6 +20,7 @@ type life struct {
 	taken    int64 // bytes that the kernel had sent, when last looked at
 	stuck    bool  // then something waited
 	away     bool  // the last heartbeat told that the service is away
+	listed   bool  // partitions could not be read when last looked at
 }
 
 // limits of a silent session.
@@ -98,9 +99,26 @@ func (w *worker) look(s *session, now int64) {
 			w.touch(s)
 		}
 	}
+	if listed := w.lacks(s); listed != s.life.listed {
+		// Told at once, also that they can be read again: on a busy topic no heartbeat would be due for that.
+		s.life.listed, s.beatNow = listed, true
+	}
 	if (s.beatNow || now-s.life.beat >= interval) && !s.blocked.Load() {
 		w.heartbeat(s, now)
 	}
+}
+
+// lacks says whether partitions of the session's subscriptions cannot be read at the moment.
+func (w *worker) lacks(s *session) bool {
+	for _, sb := range s.subs {
+		if sb.sub == nil {
+			continue
+		}
+		if w.ids = sb.sub.Unavailable(w.ids[:0]); len(w.ids) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // heartbeat tells what moved or is wrong. Without either it is due only when nothing else was sent for an interval.

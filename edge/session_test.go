@@ -405,6 +405,25 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
+// TestPartitionsComeBack: that partitions can be read again is told without waiting for silence, which a busy topic never has.
+func TestPartitionsComeBack(t *testing.T) {
+	cfg := config()
+	cfg.HeartbeatInterval = 50 * time.Second
+	r := start(t, cfg)
+	r.src.CreateTopic("orders", 2)
+	c := r.dial(t, "/ws/orders")
+	c.until(t, "started")
+	r.src.SetUnavailable("orders", 0, true)
+	for string(c.until(t, "heartbeat").Unavailable) != `{"0":[0]}` {
+		r.src.Append("orders", 1, hubtest.Text("k", "meanwhile"))
+	}
+	r.src.SetUnavailable("orders", 0, false)
+	r.src.Append("orders", 1, hubtest.Text("k", "busy"))
+	for len(c.until(t, "heartbeat").Unavailable) > 0 {
+		r.src.Append("orders", 1, hubtest.Text("k", "busy"))
+	}
+}
+
 // TestTopicDeleted: a subscription ends, the session lives on.
 func TestTopicDeleted(t *testing.T) {
 	r := start(t, config())

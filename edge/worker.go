@@ -42,6 +42,7 @@ type worker struct {
 	blocked   int  // sessions, as counted last
 	held      int  // bytes, as counted last
 	beat      frame.Heartbeat
+	ids       []int32 // partitions, for lacks
 	writer
 	count counts
 }
