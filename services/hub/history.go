@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -305,6 +306,7 @@ func (hs *history) finish(l *lane, w *want, gen int, es []*Entry, next int64, er
 		l.wants = l.wants[1:]
 	case err != nil || next <= w.from:
 		// Away, deleted (the live side tells), or nothing there yet although it is told to be.
+		l.wants = append(l.wants[1:], w) // another may fare better
 		hs.pause(l)
 		return nil, false
 	default:
@@ -381,8 +383,8 @@ func (hs *history) insert(l *lane, from, next int64, es []*Entry) *chunk {
 
 // truncate forgets what lies above an offset that a log has lost its end from.
 func (hs *history) truncate(t *Topic, partition int32, next int64) {
+	var waiters []*Subscription
 	hs.mu.Lock()
-	defer hs.mu.Unlock()
 	for key, l := range hs.lanes {
 		if key.topic != t || key.partition != partition {
 			continue
@@ -393,6 +395,16 @@ func (hs *history) truncate(t *Topic, partition int32, next int64) {
 				hs.remove(c)
 			}
 		}
+		l.wants = slices.DeleteFunc(l.wants, func(w *want) bool {
+			if w.from > next {
+				waiters = append(waiters, w.waiters...)
+			}
+			return w.from > next
+		})
+	}
+	hs.mu.Unlock()
+	for _, s := range waiters {
+		s.wake()
 	}
 }
 
