@@ -238,11 +238,16 @@ func (c *client) write(op byte, payload []byte) error {
 	return c.writeRaw(maskedFrame(0x80|op, payload))
 }
 
-func (c *client) writeRaw(p []byte) error {
+// writeRaw writes pieces, one after the other, nothing between them.
+func (c *client) writeRaw(pieces ...[]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, err := c.conn.Write(p)
-	return err
+	for _, p := range pieces {
+		if _, err := c.conn.Write(p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // maskedFrame is a frame with the given first byte.
