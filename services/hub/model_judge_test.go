@@ -210,6 +210,9 @@ func (r *reader) judgeTooLarge(v *life, pos int64, p *hub.Part) error {
 	if err := v.lost(pos, p.From, r.wants); err != nil {
 		return err
 	}
+	if p.Next > v.high() {
+		return errors.New("goes beyond the log's high watermark")
+	}
 	large := 0
 	for i := p.From; i < p.Next; i++ {
 		switch s := v.slots[i]; {
