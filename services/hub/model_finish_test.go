@@ -15,7 +15,7 @@ const (
 	budgetSlack = 64 << 10        // what may be over the budget: the newest entry of a ring, a chunk that somebody is about to read
 	lingerSlack = 2 * time.Second // how long after its linger a partition may be followed
 	glance      = 100 * time.Millisecond
-	patience    = 5 * time.Second // how long the hub may rest before it asks a source again
+	patience    = 8 * time.Second // how long the hub may rest before it asks a source again
 )
 
 // quiesce delivers, and pulls, woken by wakers alone, until nobody was woken for a while; then whoever is open must be where the log ends.
