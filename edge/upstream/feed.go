@@ -26,6 +26,9 @@ type topic interface {
 	Append(batch ...*hub.Entry)
 }
 
+// feedBatchBytes is what an edge may send in one frame, so that each entry of the ring can be shared by all sockets.
+const feedBatchBytes = 64 << 10
+
 // feed follows one partition. All but the first three fields belongs to the goroutine of run.
 type feed struct {
 	source    *Source
@@ -127,6 +130,7 @@ func (f *feed) request() *tailracev1.SubscribeRequest {
 		Start:             startMessage(at(hub.Position{Partition: f.partition, Offset: f.from, Epoch: f.epoch})),
 		OnOutOfRange:      tailracev1.OutOfRangePolicy_OUT_OF_RANGE_POLICY_EARLIEST,
 		HeartbeatInterval: durationpb.New(f.source.cfg.Heartbeat),
+		MaxBatchBytes:     feedBatchBytes,
 	}
 }
 
