@@ -122,7 +122,7 @@ func (tm *term) read(dst []ref, from, to Seq) (_ []ref, horizon Seq, ok bool) {
 	if tm.since > from || tm.lost > from {
 		return dst, from, false
 	}
-	i := sort.Search(len(tm.refs), func(i int) bool { return tm.refs[i].seq >= from })
+	i := tm.search(from)
 	for n := 0; i < len(tm.refs) && tm.refs[i].seq < to; i++ {
 		if n++; n > most && tm.refs[i].seq != tm.refs[i-1].seq {
 			return dst, tm.refs[i].seq, true
@@ -130,6 +130,19 @@ func (tm *term) read(dst []ref, from, to Seq) (_ []ref, horizon Seq, ok bool) {
 		dst = append(dst, tm.refs[i])
 	}
 	return dst, to, true
+}
+
+// search returns the first ref at or above a Seq. Readers mostly want the newest. mu is held.
+func (tm *term) search(from Seq) int {
+	const near = 16
+	i := len(tm.refs)
+	for last := max(0, i-near); i > last && tm.refs[i-1].seq >= from; {
+		i--
+	}
+	if i > 0 && tm.refs[i-1].seq >= from {
+		return sort.Search(i, func(i int) bool { return tm.refs[i].seq >= from })
+	}
+	return i
 }
 
 func (tm *term) add(r ref) {
