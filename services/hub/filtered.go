@@ -3,18 +3,22 @@ package hub
 import (
 	"cmp"
 	"slices"
-	"sync"
 )
 
 // scratch holds the refs that a filtered subscription pulls through.
 type scratch struct{ refs []ref }
 
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
+func (h *Hub) takeScratch() *scratch {
+	if sc, ok := h.scratches.Get().(*scratch); ok {
+		return sc
+	}
+	return new(scratch)
+}
 
 // pullFiltered takes what the logs of the subscription's terms have from the cursor on.
 func (s *Subscription) pullFiltered(b *Batch) {
-	sc := scratches.Get().(*scratch)
-	defer scratches.Put(sc)
+	sc := s.hub.takeScratch()
+	defer s.hub.scratches.Put(sc)
 	for s.final == nil {
 		if b.full() {
 			return
@@ -116,7 +120,7 @@ func (s *Subscription) replay(b *Batch, refs []ref) replayed {
 		}
 		s.seg, s.seq = g, seq
 		e, st := (*data)[seq-g.base], &g.steps[seq-g.base]
-		fits := true
+		var fits bool
 		if refs[0].record < 0 || s.filter.keys == nil {
 			fits = s.take(b, e, st)
 		} else {
@@ -193,8 +197,8 @@ func (s *Subscription) skipOthers() {
 	if s.seq >= fed {
 		return
 	}
-	sc := scratches.Get().(*scratch)
-	defer scratches.Put(sc)
+	sc := s.hub.takeScratch()
+	defer s.hub.scratches.Put(sc)
 	to, ok := s.collect(sc, fed)
 	if !ok {
 		return // the next Pull falls back on history

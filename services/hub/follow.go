@@ -47,8 +47,8 @@ func (t *Topic) room(count int32) {
 	}
 }
 
-// enter registers a subscription. followMu is held.
-func (t *Topic) enterSub(s *Subscription) {
+// register puts a subscription on the books. followMu is held.
+func (t *Topic) register(s *Subscription) {
 	t.subs[s] = struct{}{}
 	t.watched.Add(1)
 	if s.filter == nil || s.filter.all {
@@ -198,9 +198,8 @@ func (h *Hub) growBy(ctx context.Context, t *Topic, partition int32) bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p := &t.parts[partition]; p.next < 0 && !p.unavailable && ctx.Err() == nil {
-		p.unavailable = true
-		t.away.Add(1)
+	if p := &t.parts[partition]; p.next < 0 && ctx.Err() == nil {
+		t.setAway(p, true)
 	}
 	return false
 }

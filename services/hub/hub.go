@@ -95,7 +95,8 @@ type Hub struct {
 
 	history    history
 	news       queue
-	partsPool  sync.Pool     // of *[]Part
+	parts      sync.Pool     // of *[]Part, empty
+	scratches  sync.Pool     // of *scratch
 	keep       chan struct{} // one slot: the keeper is to look at the budget, or at topics that grew
 	ringBytes  atomic.Int64
 	formBytes  atomic.Int64
@@ -121,7 +122,6 @@ func New(src Source, cfg Config) *Hub {
 	h.log = h.cfg.Logger
 	h.segmentAge = int64(h.cfg.Retain / 8)
 	h.news.signal = make(chan struct{}, runtime.GOMAXPROCS(0))
-	h.partsPool.New = func() any { return &[]Part{} }
 	h.history.init(src, h.cfg.HistoryReaders, h.checkBudget, h.cfg.MemoryBudget/chunkShare)
 	if h.cfg.Registerer != nil {
 		h.cfg.Registerer.MustRegister(&collector{h})
@@ -179,6 +179,14 @@ func (h *Hub) allTopics() []*Topic {
 		ts = append(ts, t)
 	}
 	return ts
+}
+
+// takeParts returns an empty slice that was used before, or a new one.
+func (h *Hub) takeParts() *[]Part {
+	if parts, ok := h.parts.Get().(*[]Part); ok {
+		return parts
+	}
+	return new([]Part)
 }
 
 // Subscribers returns the number of open subscriptions of a topic in this process.

@@ -2,8 +2,33 @@ package hub
 
 import (
 	"io"
+	"math"
 	"slices"
 )
+
+// limits are what ends a subscription, or cuts pieces out of it.
+type limits struct {
+	stops   map[int32]int64 // first offsets not to be delivered
+	left    []int32         // partitions of stops, not reached yet
+	stopAll bool            // there are stops
+	records int64           // left; math.MaxInt64: no limit
+	bytes   int64
+	most    int // bytes of a record; 0: no limit
+}
+
+func newLimits(r *Request) *limits {
+	l := &limits{stops: map[int32]int64{}, records: math.MaxInt64, bytes: math.MaxInt64, most: r.MaxRecordBytes}
+	if r.Stop.Records > 0 {
+		l.records = r.Stop.Records
+	}
+	if r.Stop.Bytes > 0 {
+		l.bytes = r.Stop.Bytes
+	}
+	if l.records == math.MaxInt64 && l.bytes == math.MaxInt64 && l.most == 0 && len(r.Stop.Positions) == 0 && !r.Stop.AtEnd {
+		return nil
+	}
+	return l
+}
 
 // limit cuts a batch down to the limits. The first parts, the prelude, lie before the start and pass.
 func (s *Subscription) limit(b *Batch, prelude int) {

@@ -115,50 +115,6 @@ func (h *Hub) Subscribe(ctx context.Context, r Request, w Waker, token uint64) (
 	return nil, fmt.Errorf("resolve %q: %w", r.Topic, ErrUnavailable)
 }
 
-// validate says what is wrong with a request.
-func (r *Request) validate() error {
-	if r.Topic == "" {
-		return &InvalidError{"topic", "is empty"}
-	}
-	seen := map[int32]struct{}{}
-	for _, p := range r.Partitions {
-		if _, twice := seen[p]; twice || p < 0 {
-			return &InvalidError{"partitions", fmt.Sprintf("%d is negative or named twice", p)}
-		}
-		seen[p] = struct{}{}
-	}
-	if err := validPositions("start.positions", r.Start.Positions); err != nil {
-		return err
-	}
-	if err := validPositions("stop.positions", r.Stop.Positions); err != nil {
-		return err
-	}
-	switch {
-	case r.Start.Kind == Last && r.Start.Last < 1:
-		return &InvalidError{"start.last", "is not positive"}
-	case r.Stop.Records < 0:
-		return &InvalidError{"stop.records", "is negative"}
-	case r.Stop.Bytes < 0:
-		return &InvalidError{"stop.bytes", "is negative"}
-	case r.MaxRecordBytes < 0:
-		return &InvalidError{"max_record_bytes", "is negative"}
-	case r.Slow != SlowCatchUp:
-		return fmt.Errorf("slow policy: %w", ErrUnimplemented)
-	}
-	return nil
-}
-
-func validPositions(field string, ps []Position) error {
-	seen := make(map[int32]struct{}, len(ps))
-	for _, p := range ps {
-		if _, twice := seen[p.Partition]; twice || p.Partition < 0 || p.Offset < 0 {
-			return &InvalidError{field, fmt.Sprintf("partition %d is negative, named twice, or at a negative offset", p.Partition)}
-		}
-		seen[p.Partition] = struct{}{}
-	}
-	return nil
-}
-
 // pin finds the topic, or makes it, and keeps it from being let go of.
 func (h *Hub) pin(t **Topic, name string) error {
 	h.mu.Lock()
@@ -233,19 +189,9 @@ func (o *opening) open() (_ *Subscription, _ *need, err error) {
 	}
 	s := o.subscribe()
 	added = t.commit()
-	t.enterSub(s)
+	t.register(s)
 	t.followFrom(o.fresh)
 	return s, nil, nil
-}
-
-// filters says whether less than the whole topic is asked for.
-func (o *opening) filters() bool {
-	return o.request.Keys != nil || o.request.Partitions != nil || o.skips()
-}
-
-// skips says whether partitions without a position are left out.
-func (o *opening) skips() bool {
-	return o.request.Start.Kind == AtPositions && o.request.Start.Missing == MissingSkip
 }
 
 // plan decides where each partition begins. followMu and mu are held.
@@ -314,137 +260,4 @@ func (t *Topic) rename(id string) {
 		p := &t.parts[i]
 		p.id, p.recreated, p.seen = id, t.place(), -1
 	}
-}
-
-// choose finds out which partitions are read.
-func (o *opening) choose() error {
-	r, count := o.request, int32(len(o.topic.parts))
-	for _, p := range r.Partitions {
-		if p >= count {
-			return &UnknownPartitionError{Topic: r.Topic, Partition: p, Count: count}
-		}
-	}
-	named := map[int32]struct{}{}
-	if r.Start.Kind == AtPositions {
-		for _, p := range r.Start.Positions {
-			if p.Partition >= count {
-				return &UnknownPartitionError{Topic: r.Topic, Partition: p.Partition, Count: count}
-			}
-			named[p.Partition] = struct{}{}
-		}
-	}
-	var hashed map[int32]struct{}
-	if o.hashes() {
-		hashed = make(map[int32]struct{}, len(r.Keys))
-		for _, key := range r.Keys {
-			hashed[PartitionOf(key, count)] = struct{}{}
-		}
-	}
-	o.scope = o.scope[:0]
-	for p := range count {
-		_, isNamed := named[p]
-		_, isHashed := hashed[p]
-		switch {
-		case r.Partitions != nil && !slices.Contains(r.Partitions, p):
-		case isNamed, !o.skips() && (hashed == nil || isHashed):
-			o.scope = append(o.scope, p)
-		}
-	}
-	return nil
-}
-
-// hashes says whether keys are looked for only where they hash to.
-func (o *opening) hashes() bool {
-	r := o.request
-	if r.Keys == nil {
-		return false
-	}
-	if r.KeyScope == KeyScopeDefault {
-		return r.Start.Kind != Earliest && r.Start.Kind != AtTime
-	}
-	return r.KeyScope == KeyScopeHashed
-}
-
-var errBeyond = errors.New("position beyond the end")
-
-// beginAt decides where one partition begins. It returns false if that has to be resolved first.
-func (o *opening) beginAt(i int, id int32, isLive bool, p *partition) (known bool, err error) {
-	r, at := o.request, &o.begin[i]
-	res, resolved := o.resolved[id]
-	if !isLive && !resolved {
-		return false, nil
-	}
-	at.epoch = -1
-	at.end = res.End
-	if isLive {
-		at.end = p.next
-		if resolved {
-			p.see(res.End)
-		}
-		at.end = p.end
-	}
-	latest, latestKnown := at.end, true
-	if isLive && !p.unavailable {
-		latest = p.next
-	} else if isLive {
-		latestKnown = resolved
-	}
-	position, named := Position{}, false
-	if r.Start.Kind == AtPositions {
-		for _, pos := range r.Start.Positions {
-			if pos.Partition == id {
-				position, named = pos, true
-			}
-		}
-	}
-	switch {
-	case r.Start.Kind == Latest, r.Start.Kind == AtPositions && !named && r.Start.Missing == MissingLatest:
-		at.next = latest
-		return latestKnown, nil
-	case !named:
-		at.next, at.incomplete = res.Start, res.Incomplete
-		return resolved, nil
-	}
-	at.mark = mark{position.Offset, position.Epoch}
-	foreign := r.TopicID != "" && r.TopicID != o.topic.id
-	if !foreign && isLive {
-		if seg, _ := o.topic.locateLocked(id, position.Offset); seg != nil || position.Offset >= p.next && position.Offset <= p.end {
-			return true, nil
-		}
-	}
-	switch {
-	case !resolved:
-		return false, nil
-	case !foreign && position.Offset >= res.Oldest && position.Offset <= at.end:
-		return true, nil
-	case !foreign && position.Offset > at.end && !o.twice:
-		return false, errBeyond
-	}
-	if !latestKnown {
-		latest = res.End
-	}
-	return true, o.outOfRange(at, position, res, foreign, latest)
-}
-
-// outOfRange acts by policy on a position that is not in the log.
-func (o *opening) outOfRange(at *beginning, position Position, res ResolvedPartition, foreign bool, latest int64) error {
-	to := res.Oldest
-	switch o.request.OnOutOfRange {
-	case OutOfRangeFail:
-		return &OffsetOutOfRangeError{
-			Topic: o.request.Topic, Partition: position.Partition, Offset: position.Offset, Oldest: res.Oldest, End: at.end,
-		}
-	case OutOfRangeLatest:
-		to = latest
-	}
-	reason := GapStart
-	switch {
-	case foreign:
-		reason = GapRecreated
-	case to < position.Offset:
-		reason = GapTruncation
-	}
-	at.mark = mark{to, -1}
-	at.gap = &Entry{Kind: Gap, Reason: reason, Partition: position.Partition, From: position.Offset, Next: to, End: at.end}
-	return nil
 }

@@ -31,7 +31,7 @@ type Subscription struct {
 	ends        []endMark // not reached yet; the first was found wanting last
 	limits      *limits   // nil: none
 	final       error
-	parts       []Part // of the last batch
+	parts       *[]Part // of the last batch; from the hub's pool
 }
 
 // endMark is an offset of a partition to be reached.
@@ -121,139 +121,6 @@ func (s *Subscription) Skip(b *Batch) {
 	}
 }
 
-// placeOf returns the position in a partition that is read.
-func (s *Subscription) placeOf(partition int32) mark {
-	m := unmarked
-	if i, ok := s.find(partition); ok {
-		m = mark{s.behind[i].pos, s.behind[i].epoch}
-	} else {
-		m = s.seg.markAt(partition, s.seq)
-	}
-	return s.clip(partition, m)
-}
-
-// clip keeps a position within the stop, and gives a partition that was just gained its beginning.
-func (s *Subscription) clip(partition int32, m mark) mark {
-	m.next = max(m.next, 0)
-	if s.limits != nil {
-		if stop, ok := s.limits.stops[partition]; ok && m.next > stop {
-			m.next = stop
-		}
-	}
-	return m
-}
-
-// each calls do with every partition that is read, and the position there.
-func (s *Subscription) each(do func(slot int, partition int32, m mark)) {
-	all := s.filter == nil || s.filter.all
-	n := s.count
-	if !all {
-		n = int32(len(s.filter.scope))
-	}
-	var ms []mark
-	if n > 8 {
-		ms = s.seg.marks(s.seq, max(s.count, int32(len(s.seg.start))))
-	}
-	b := 0
-	for slot := range n {
-		partition := slot
-		if !all {
-			partition = s.filter.scope[slot]
-		}
-		for b < len(s.behind) && s.behind[b].partition < partition {
-			b++
-		}
-		m := unmarked
-		switch {
-		case b < len(s.behind) && s.behind[b].partition == partition:
-			m = mark{s.behind[b].pos, s.behind[b].epoch}
-		case !all && slices.Contains(s.filter.waiting, partition):
-		case ms != nil && int(partition) < len(ms):
-			m = ms[partition]
-		case ms == nil:
-			m = s.seg.markAt(partition, s.seq)
-		}
-		do(int(slot), partition, s.clip(partition, m))
-	}
-}
-
-// Moved appends the positions that moved without a record since they were last told (by a Part, by Started or by Moved), for heartbeats. For
-// subscriptions to a whole topic parts tell everything. An idle subscription gives the memory free that its old place keeps.
-func (s *Subscription) Moved(dst []Position) []Position {
-	if s.filter == nil || s.closed.Load() || s.final != nil || len(s.prelude) > 0 {
-		return dst
-	}
-	s.skipOthers()
-	told := s.filter.told
-	s.each(func(slot int, partition int32, m mark) {
-		if told[slot] != m.next {
-			told[slot] = m.next
-			dst = append(dst, Position{Partition: partition, Offset: m.next, Epoch: m.epoch})
-		}
-	})
-	s.addEpochs(dst)
-	if s.started != nil && s.caughtUp() || s.stopReached() {
-		s.wake() // the next Pull says so
-	}
-	return dst
-}
-
-// Positions appends the current position of every partition. A partition that was added and could not be resolved yet is at 0.
-func (s *Subscription) Positions(dst []Position) []Position {
-	s.each(func(_ int, partition int32, m mark) {
-		dst = append(dst, Position{Partition: partition, Offset: m.next, Epoch: m.epoch})
-	})
-	s.addEpochs(dst)
-	return dst
-}
-
-// addEpochs fills in epochs that the ring does not know, as a reader of history found them.
-func (s *Subscription) addEpochs(ps []Position) {
-	s.topic.mu.Lock()
-	defer s.topic.mu.Unlock()
-	for i := range ps {
-		p := &ps[i]
-		if _, apart := s.find(p.Partition); p.Epoch >= 0 || apart || int(p.Partition) >= len(s.topic.parts) {
-			continue
-		}
-		if state := &s.topic.parts[p.Partition]; state.cut <= s.seq {
-			p.Epoch = state.seen
-		}
-	}
-}
-
-// Unavailable appends the partitions that cannot be read at the moment.
-func (s *Subscription) Unavailable(dst []int32) []int32 {
-	if s.topic.away.Load() == 0 {
-		return dst
-	}
-	s.topic.mu.Lock()
-	defer s.topic.mu.Unlock()
-	for i := range s.topic.parts {
-		if s.topic.parts[i].unavailable && s.includes(int32(i)) {
-			dst = append(dst, int32(i))
-		}
-	}
-	return dst
-}
-
-// Lag is the number of offsets between the positions and the ends, as far as known.
-func (s *Subscription) Lag() (lag int64) {
-	t := s.topic
-	t.mu.Lock()
-	ends := make([]int64, len(t.parts))
-	for i := range t.parts {
-		ends[i] = t.parts[i].end
-	}
-	t.mu.Unlock()
-	s.each(func(_ int, partition int32, m mark) {
-		if int(partition) < len(ends) {
-			lag += max(0, ends[partition]-m.next)
-		}
-	})
-	return lag
-}
-
 // Close gives up the subscription. Idempotent. A call of its Waker may still be under way when Close returns.
 func (s *Subscription) Close() {
 	if s.closed.Swap(true) {
@@ -276,35 +143,37 @@ func (s *Subscription) Pull(size int) (Batch, error) {
 	}
 	s.woken.Store(false)
 	s.again = false
-	clear(s.parts)
-	b := Batch{Parts: s.parts[:0]}
-	told := 0
+	parts := s.parts
+	if parts == nil {
+		parts = s.hub.takeParts()
+	}
+	clear(*parts)
+	b := Batch{Parts: append((*parts)[:0], s.prelude...)}
 	if s.final == nil {
+		prelude := len(s.prelude)
+		s.prelude = nil
 		s.bound(&b, size)
-		b.Parts = append(b.Parts, s.prelude...)
-		told, s.prelude = len(b.Parts), nil
 		if s.stopReached() {
 			s.final = io.EOF
 		} else {
 			s.pull(&b)
 		}
-		s.finish(&b, told)
+		s.finish(&b, prelude)
 	}
-	if len(b.Parts) == 0 && !b.CaughtUp {
-		s.parts = nil
-		if cap(b.Parts) > 0 {
-			s.hub.partsPool.Put(&b.Parts)
-		}
-		if s.final == nil && s.hub.draining.Load() {
-			s.final = ErrDraining
-		}
-		if s.again && s.final == nil {
-			s.wake()
-		}
-		return Batch{}, s.final
+	*parts = b.Parts
+	if len(b.Parts) > 0 || b.CaughtUp {
+		s.parts = parts
+		return b, nil
 	}
-	s.parts = b.Parts
-	return b, nil
+	s.parts = nil
+	s.hub.parts.Put(parts)
+	if s.final == nil && s.hub.draining.Load() {
+		s.final = ErrDraining
+	}
+	if s.again && s.final == nil {
+		s.wake()
+	}
+	return Batch{}, s.final
 }
 
 // bound says how much a batch may hold: with limits, no more than they leave, so that no position moves beyond them.
@@ -318,9 +187,6 @@ func (s *Subscription) bound(b *Batch, size int) {
 
 // pull takes turns between the ring and history, so that neither starves the other.
 func (s *Subscription) pull(b *Batch) {
-	if cap(b.Parts) == 0 {
-		b.Parts = *s.hub.partsPool.Get().(*[]Part)
-	}
 	if s.historyTurn = !s.historyTurn; s.historyTurn && len(s.behind) > 0 {
 		s.pullBehind(b)
 	}
@@ -376,28 +242,4 @@ func (s *Subscription) caughtUp() bool {
 		s.ends = s.ends[1:]
 	}
 	return true
-}
-
-// limits are what ends a subscription, or cuts pieces out of it.
-type limits struct {
-	stops   map[int32]int64 // first offsets not to be delivered
-	left    []int32         // partitions of stops, not reached yet
-	stopAll bool            // there are stops
-	records int64           // left; math.MaxInt64: no limit
-	bytes   int64
-	most    int // bytes of a record; 0: no limit
-}
-
-func newLimits(r *Request) *limits {
-	l := &limits{stops: map[int32]int64{}, records: math.MaxInt64, bytes: math.MaxInt64, most: r.MaxRecordBytes}
-	if r.Stop.Records > 0 {
-		l.records = r.Stop.Records
-	}
-	if r.Stop.Bytes > 0 {
-		l.bytes = r.Stop.Bytes
-	}
-	if l.records == math.MaxInt64 && l.bytes == math.MaxInt64 && l.most == 0 && len(r.Stop.Positions) == 0 && !r.Stop.AtEnd {
-		return nil
-	}
-	return l
 }

@@ -51,12 +51,6 @@ func (ts *terms) init() {
 	ts.keys, ts.partitions = map[string]*term{}, map[int32]*term{}
 }
 
-func (ts *terms) empty() bool {
-	ts.mu.RLock()
-	defer ts.mu.RUnlock()
-	return len(ts.keys) == 0 && len(ts.partitions) == 0
-}
-
 // useKey returns the term of a key, one user more; made with the log beginning at since if there is none.
 func (ts *terms) useKey(key []byte, since Seq) *term {
 	ts.mu.Lock()

@@ -200,10 +200,7 @@ func (t *Topic) add(e *Entry) {
 		p.id = t.id
 		p.recreated = p.cut
 	case Unavailable, Available:
-		if away := e.Kind == Unavailable; away != p.unavailable {
-			p.unavailable = away
-			t.away.Add(map[bool]int32{true: 1, false: -1}[away])
-		}
+		t.setAway(p, e.Kind == Unavailable)
 		p.see(e.End)
 	}
 }
@@ -272,10 +269,20 @@ func (t *Topic) seekTo(partition int32, oldest, next, end int64) {
 	e := &Entry{Kind: seek, Partition: partition, From: oldest, Next: next, End: end}
 	t.cut(e, p, next)
 	p.id = t.id
-	if p.unavailable {
-		p.unavailable = false
+	t.setAway(p, false)
+}
+
+// setAway notes whether a partition can be read. mu is held.
+func (t *Topic) setAway(p *partition, away bool) {
+	switch {
+	case away == p.unavailable:
+		return
+	case away:
+		t.away.Add(1)
+	default:
 		t.away.Add(-1)
 	}
+	p.unavailable = away
 }
 
 // gain lets readers that wait for a followed partition begin at its oldest offset. mu is held.
