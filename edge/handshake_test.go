@@ -211,6 +211,30 @@ func TestSlowHandshake(t *testing.T) {
 	}
 }
 
+// TestUnsentBodyFreesItsPlace: a request whose body never comes holds its place no longer than a handshake may take.
+func TestUnsentBodyFreesItsPlace(t *testing.T) {
+	cfg := config()
+	cfg.MaxRequests = 1
+	cfg.HandshakeTimeout = 200 * time.Millisecond
+	r := start(t, cfg)
+	conn, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "its place is free again", func() bool {
+		resp, err := http.Get("http://" + r.addr + "/")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
 func TestConfigValidate(t *testing.T) {
 	t.Parallel()
 	cfg := edge.DefaultConfig()

@@ -12,8 +12,11 @@ import (
 	"time"
 )
 
-// idleRequests is how long a connection that is no socket is kept between requests.
-const idleRequests = time.Minute
+// Bounds of a connection that is no socket, which holds one of MaxRequests places. HandshakeTimeout is that of reading a request, with its body.
+const (
+	idleRequests  = 15 * time.Second // between requests
+	answerTimeout = 30 * time.Second
+)
 
 // requests serves what is not a socket: an ordinary HTTP server, given connections whose first bytes were read already.
 type requests struct {
@@ -29,7 +32,8 @@ type requests struct {
 func newRequests(s *Server, addr net.Addr) *requests {
 	q := &requests{srv: s, addr: addr, conns: make(chan net.Conn), done: make(chan struct{}), room: make(chan struct{}, s.cfg.MaxRequests)}
 	q.http = &http.Server{
-		Handler: http.HandlerFunc(q.answer), ReadHeaderTimeout: s.cfg.HandshakeTimeout, IdleTimeout: idleRequests, MaxHeaderBytes: maxHead,
+		Handler: http.HandlerFunc(q.answer), ReadHeaderTimeout: s.cfg.HandshakeTimeout,
+		ReadTimeout: s.cfg.HandshakeTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleRequests, MaxHeaderBytes: maxHead,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	return q

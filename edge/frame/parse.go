@@ -79,7 +79,7 @@ func parsePublish(o *object) *Publish {
 		r.Key, _ = o.decodeBase64("keyBase64", encoded)
 	}
 	o.payload(r)
-	if headers, ok := o.array("headers"); ok {
+	if headers, ok := o.array("headers"); ok && (len(headers) == 0 || o.count("headers", len(headers), maxHeaders)) {
 		r.Headers = make([]*tailracev1.Header, len(headers))
 		for i, h := range headers {
 			r.Headers[i] = o.header(fmt.Sprintf("headers.%d", i), h)

@@ -227,6 +227,24 @@ func TestParseClosesWhatIsNotAnObject(t *testing.T) {
 	}
 }
 
+// TestParseStopsAtItsLimits: a list that is too long is refused as such, without a look at what is in it.
+func TestParseStopsAtItsLimits(t *testing.T) {
+	many := strings.Repeat(`"",`, 500_000) + `""`
+	for op, field := range map[string]string{
+		`{"op":"subscribe","id":"a","topic":"t","keys":[` + many + `]}`:                   "keys",
+		`{"op":"subscribe","id":"a","topic":"t","partitions":[` + many + `]}`:             "partitions",
+		`{"op":"publish","id":"a","topic":"t","tombstone":true,"headers":[` + many + `]}`: "headers",
+	} {
+		_, e := frame.Parse([]byte(op))
+		if e == nil || !strings.Contains(e.Message, field) || !strings.Contains(e.Message, "at most") {
+			t.Errorf("got %+v", e)
+		}
+		if allocs := testing.AllocsPerRun(1, func() { _, _ = frame.Parse([]byte(op)) }); allocs > 1000 {
+			t.Errorf("%s: %v allocations", field, allocs)
+		}
+	}
+}
+
 func TestParseIsQuickWithManyNames(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`{"op":"subscribe","id":"a","topic":"t","start":{"positions":{"0":1`)

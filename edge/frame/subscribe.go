@@ -13,6 +13,7 @@ import (
 const (
 	maxPartitions = 10_000
 	maxKeys       = 1_000
+	maxHeaders    = 1_000
 	maxKeyBytes   = 64 << 10
 	maxLast       = 100_000
 )
@@ -40,8 +41,10 @@ func (o *object) keys() [][]byte {
 	if !ok {
 		return nil
 	}
-	o.count("keys", len(elements), maxKeys)
-	keys := make([][]byte, 0, min(len(elements), maxKeys))
+	if !o.count("keys", len(elements), maxKeys) {
+		return nil
+	}
+	keys := make([][]byte, 0, len(elements))
 	total := 0
 	for i, raw := range elements {
 		key, ok := o.bytesOf(fmt.Sprintf("keys.%d", i), raw)
@@ -59,8 +62,10 @@ func (o *object) partitions() []int32 {
 	if !ok {
 		return nil
 	}
-	o.count("partitions", len(elements), maxPartitions)
-	ps := make([]int32, 0, min(len(elements), maxPartitions))
+	if !o.count("partitions", len(elements), maxPartitions) {
+		return nil
+	}
+	ps := make([]int32, 0, len(elements))
 	for _, raw := range elements {
 		n, ok := o.numberOf("partitions", raw, 0, math.MaxInt32)
 		if !ok {
@@ -71,14 +76,16 @@ func (o *object) partitions() []int32 {
 	return ps
 }
 
-// count refuses a list that is empty, since it would mean everything, or too long.
-func (o *object) count(name string, n, most int) {
+// count refuses a list that is empty, since it would mean everything, or too long: that is not looked at any further, as a message has room for
+// a million elements.
+func (o *object) count(name string, n, most int) bool {
 	switch {
 	case n == 0:
 		o.wrong(name, "must not be empty; leave it out for all")
 	case n > most:
 		o.wrong(name, fmt.Sprintf("must have at most %d elements", most))
 	}
+	return 0 < n && n <= most
 }
 
 // start takes "latest", "earliest", {"positions":…,"missing":…}, {"time":…} or {"last":…}.
