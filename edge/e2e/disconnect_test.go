@@ -129,7 +129,7 @@ func socketLife(ctx context.Context, address string, r *reader, done func() bool
 	defer timer.Stop()
 	defer when(done, func() { s.abort(false) })()
 	err = s.run(done)
-	if !done() {
+	if r.isStarted() && !done() {
 		breaks.Add(1)
 	}
 	if closed, ok := errors.AsType[*closeError](err); ok && closed.code != 1000 {
@@ -140,16 +140,29 @@ func socketLife(ctx context.Context, address string, r *reader, done func() bool
 
 // rpcLife is one stream of a reader.
 func rpcLife(ctx context.Context, subscribe subscriber, r *reader, done func() bool, want int, breaks *atomic.Int64) error {
-	life, cancel := context.WithTimeout(ctx, lifetime(breaks, want))
+	life, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer when(done, cancel)()
+	before := r.startCount()
+	lived := time.Time{}
+	span := lifetime(breaks, want)
+	early := rand.IntN(4) == 0 // it may end before it has begun
+	defer when(func() bool {
+		if lived.IsZero() && (early || r.startCount() > before) {
+			lived = time.Now()
+		}
+		return !lived.IsZero() && time.Since(lived) > span
+	}, cancel)()
 	receive, err := subscribe(life, r.request(earliest()))
 	if err == nil {
 		err = r.follow(receive, done)
 	}
-	r.disconnected()
-	if !done() {
+	switch {
+	case done():
+	case r.startCount() > before:
 		breaks.Add(1)
+	default:
+		pause(ctx, 10*time.Millisecond) // grpc-go refuses at once for a while after a connection has failed
 	}
 	return breachOnly(err)
 }

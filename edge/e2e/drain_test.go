@@ -32,21 +32,21 @@ func TestEdgeDrains(t *testing.T) {
 	l := j.startLoad(topic, partitions, 50, 100)
 	gate := make(chan struct{}, 64)
 	for i, r := range readers {
-		gate <- struct{}{}
-		s, err := dialSession(ctx, p.ws, "/ws/"+topic, r, dialOptions{})
-		<-gate
-		if err != nil {
-			t.Fatal(err)
-		}
 		lives.Go(func() {
-			if err := sentAway(s); err != nil {
+			gate <- struct{}{}
+			s, err := dialSession(ctx, p.ws, "/ws/"+topic, r, dialOptions{})
+			<-gate
+			if err == nil {
+				err = sentAway(s)
+			}
+			if err != nil {
 				t.Errorf("socket %d: %v", i, err)
 			}
 			r.disconnected()
 		})
 	}
 	for i, r := range readers {
-		await(t, time.Minute, fmt.Sprintf("start of socket %d", i), r.isStarted)
+		await(t, time.Minute, fmt.Sprintf("start of socket %d", i), func() bool { return r.isStarted() || t.Failed() })
 	}
 	began := time.Now()
 	p.edge.signal(syscall.SIGTERM)

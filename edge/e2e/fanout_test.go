@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -26,26 +27,33 @@ func TestFanOut(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	stalled := newReader(topic, false)
+	// One that stops reading: another topic, which it alone follows, fills its socket.
+	bulk := j.topic(1)
+	stalled, filler := newReader(topic, false), newReader(bulk, false)
 	s, err := dialSession(ctx, p.ws, "/ws/"+topic, stalled, dialOptions{recvBuffer: 4096})
+	if err == nil {
+		err = s.subscribe("bulk", filler, map[string]any{"start": "latest"})
+	}
+	if err == nil {
+		err = s.run(func() bool { return stalled.isStarted() && filler.isStarted() })
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.abort(true)
-	if err := s.run(stalled.isStarted); err != nil {
-		t.Fatal(err)
+	for n := range 40 {
+		j.write(mixed(bulk, 0, int64(n), strings.Repeat("z", 200_000)))
 	}
-	// From here on it does not read.
 
 	withAll := metric(t, p.wsOps, "go_goroutines")
 	if grown := withAll - withFew; grown > 32 {
 		t.Errorf("%d sockets more brought %v goroutines more (%v before any, %v with 10), want at most 32", n, grown, before, withFew)
 	}
-	if got := upstreams(t, p); got != partitions {
-		t.Errorf("%d upstream streams for %d sockets, want one for each of %d partitions", got, n, partitions)
+	if got := upstreams(t, p); got != partitions+1 {
+		t.Errorf("%d upstream streams for %d sockets, want one for each of %d partitions and one for the other topic", got, n, partitions)
 	}
 
-	l := j.startLoad(topic, partitions, 40, 2000)
+	l := j.startLoad(topic, partitions, 40, 100)
 	for range 10 {
 		pause(ctx, time.Second)
 		c.check()
@@ -58,21 +66,22 @@ func TestFanOut(t *testing.T) {
 	if stalled.reached(ends) {
 		t.Error("the stalled reader has everything: it did not stall")
 	}
-	if err := s.run(func() bool { return stalled.reached(ends) }); err != nil {
+	bulkEnds := j.ends(bulk)
+	if err := s.run(func() bool { return stalled.reached(ends) && filler.reached(bulkEnds) }); err != nil {
 		t.Fatalf("the stalled reader, reading again: %v", err)
 	}
 	log := j.read(topic, false)
 	few.verify(log)
 	c.verify(log)
-	if err := stalled.verify(log); err != nil {
+	if err := errors.Join(stalled.verify(log), filler.verify(j.read(bulk, false))); err != nil {
 		t.Errorf("the stalled reader: %v", err)
 	}
-	if got := upstreams(t, p); got != partitions {
-		t.Errorf("%d upstream streams at the end, want %d", got, partitions)
+	if got := upstreams(t, p); got != partitions+1 {
+		t.Errorf("%d upstream streams at the end, want %d", got, partitions+1)
 	}
 	proof(t, "%d sockets on one topic: %d upstream streams for %d partitions, goroutines of the edge %v without, %v with 10, %v with all; "+
 		"with one reader stalled all had the %d records %v after the last was written; it caught up exactly",
-		n, partitions, partitions, before, withFew, withAll, log.count(), behind.Round(time.Millisecond))
+		n, upstreams(t, p)-1, partitions, before, withFew, withAll, log.count(), behind.Round(time.Millisecond))
 }
 
 // upstreams is the number of Subscribe streams that the service serves at the moment.
@@ -101,7 +110,7 @@ func TestStalledReaderCatchesUpFromTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	const recordBytes = 20_000
-	records := size(60, 600) << 20 / recordBytes
+	records := size(40, 600) << 20 / recordBytes
 	pad := strings.Repeat("y", recordBytes)
 	for n := 0; n < records; n += 100 {
 		batch := make([]*kgo.Record, 100)

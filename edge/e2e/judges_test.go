@@ -41,7 +41,7 @@ func TestSocketRefusesWhatServersMustNotSend(t *testing.T) {
 		"close with 5000":          {sent: "\x88\x02\x13\x88", bad: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := pipeSocket(t, tc.sent)
+			s := pipeSocket(t, tc.sent, false)
 			_, message, err := s.next()
 			closed, isClose := errors.AsType[*closeError](err)
 			switch {
@@ -55,7 +55,7 @@ func TestSocketRefusesWhatServersMustNotSend(t *testing.T) {
 		})
 	}
 	t.Run("bytes after the close frame", func(t *testing.T) {
-		s := pipeSocket(t, "\x88\x00\x81\x02hi")
+		s := pipeSocket(t, "\x88\x00\x81\x02hi", true)
 		if _, _, err := s.next(); err == nil {
 			t.Fatal("no error for the close frame")
 		}
@@ -65,19 +65,24 @@ func TestSocketRefusesWhatServersMustNotSend(t *testing.T) {
 	})
 }
 
-// pipeSocket is a socket whose server has sent these bytes and swallows what it gets.
-func pipeSocket(t *testing.T, sent string) *socket {
+// pipeSocket is a socket whose server sends these bytes, then hangs up or not, and swallows what it gets.
+func pipeSocket(t *testing.T, sent string, hangUp bool) *socket {
 	client, server := net.Pipe()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		go io.Copy(io.Discard, server)
-		io.WriteString(server, sent)
-		server.Close()
+		_, _ = io.Copy(io.Discard, server)
+	}()
+	go func() {
+		_, _ = io.WriteString(server, sent)
+		if hangUp {
+			server.Close()
+		}
 	}()
 	t.Cleanup(func() {
 		client.Close()
 		<-done
+		server.Close()
 	})
 	_ = client.SetDeadline(time.Now().Add(10 * time.Second))
 	return &socket{conn: client, br: bufio.NewReader(client)}

@@ -55,6 +55,10 @@ func (j *judge) topic(partitions int, configs ...string) string {
 	if err != nil {
 		j.t.Fatalf("creating topic %s: %v", name, err)
 	}
+	await(j.t, time.Minute, "leaders for all partitions", func() bool {
+		ends, err := j.admin.ListEndOffsets(j.t.Context(), name)
+		return err == nil && ends.Error() == nil && len(ends[name]) == partitions
+	})
 	return name
 }
 

@@ -26,6 +26,7 @@ type crowd struct {
 func newCrowd(ctx context.Context, t testing.TB, p *pair, topic string, n int, more map[string]any) *crowd {
 	t.Helper()
 	c := &crowd{t: t, sessions: make([]*session, n), readers: make([]*reader, n)}
+	t.Cleanup(c.leave)
 	gate := make(chan struct{}, 64)
 	var dials sync.WaitGroup
 	for i := range n {
@@ -38,22 +39,19 @@ func newCrowd(ctx context.Context, t testing.TB, p *pair, topic string, n int, m
 				return
 			}
 			r := newReader(topic, false)
+			c.sessions[i], c.readers[i] = s, r
+			c.wg.Go(func() {
+				if err := s.run(forever); !c.leaving.Load() {
+					c.failed.Store(i, err)
+				}
+			})
 			if err := s.subscribe("c", r, more); err != nil {
 				c.failed.Store(i, err)
 			}
-			c.sessions[i], c.readers[i] = s, r
 		})
 	}
 	dials.Wait()
 	c.check()
-	t.Cleanup(c.leave)
-	for i, s := range c.sessions {
-		c.wg.Go(func() {
-			if err := s.run(forever); !c.leaving.Load() {
-				c.failed.Store(i, err)
-			}
-		})
-	}
 	for i, r := range c.readers {
 		await(t, 60*time.Second, fmt.Sprintf("start of socket %d", i), r.isStarted)
 	}

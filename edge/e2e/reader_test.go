@@ -148,6 +148,12 @@ func (r *reader) disconnected() {
 	r.started = false
 }
 
+func (r *reader) startCount() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.starts
+}
+
 func (r *reader) isStarted() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
