@@ -12,17 +12,22 @@ import (
 	"tailrace.dev/tailrace/services/hub"
 )
 
-// bare is a Source without a log: the benchmark appends for itself.
+// bare is a Source without a log: the benchmark appends for itself, and every partition has depth records of history.
 type bare struct {
 	count int32
+	depth int64
 	mu    sync.Mutex
 	topic *hub.Topic
 }
 
 func (b *bare) Resolve(_ context.Context, _ string, q hub.Query) (hub.Resolved, error) {
 	r := hub.Resolved{TopicID: "id", Count: b.count}
+	start := b.depth
+	if q.Start.Kind == hub.Earliest {
+		start = 0
+	}
 	for p := range b.count {
-		r.Partitions = append(r.Partitions, hub.ResolvedPartition{Partition: p})
+		r.Partitions = append(r.Partitions, hub.ResolvedPartition{Partition: p, Start: start, End: b.depth})
 	}
 	return r, nil
 }
@@ -34,9 +39,9 @@ func (b *bare) Follow(t *hub.Topic, _ int32, _ int64) func() {
 	return func() {}
 }
 
-func (b *bare) ReadAt(ctx context.Context, _ hub.ChunkID, _ int64, _ int, _ *hub.Terms) ([]*hub.Entry, int64, error) {
-	<-ctx.Done()
-	return nil, 0, ctx.Err()
+func (b *bare) ReadAt(_ context.Context, c hub.ChunkID, to int64, most int, _ *hub.Terms) ([]*hub.Entry, int64, error) {
+	n := min(int64(most), to-c.From)
+	return []*hub.Entry{filled(c.Partition, c.From, int(n), noKey)}, c.From + n, nil
 }
 
 func (b *bare) FiltersHistory() bool { return false }
@@ -217,4 +222,40 @@ func BenchmarkPull(b *testing.B) {
 		clock.stop()
 	}
 	clock.report(b, entries)
+}
+
+// BenchmarkReplay is a million records of history, by partitions, to one subscription that waits for its Waker.
+func BenchmarkReplay(b *testing.B) {
+	const all = 1_000_000
+	for _, partitions := range []int32{1, 8, 400} {
+		b.Run(fmt.Sprintf("%d partitions", partitions), func(b *testing.B) {
+			h, src := begun(b, partitions)
+			src.depth = all / int64(partitions)
+			var wall time.Duration
+			var clock stopwatch
+			for b.Loop() {
+				w := newSignal()
+				began := time.Now()
+				clock.start()
+				s, err := h.Subscribe(b.Context(), hub.Request{Topic: fmt.Sprintf("t%d", b.N), Start: hub.Start{Kind: hub.Earliest}}, w, 0)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for got := 0; got < all; {
+					batch, err := s.Pull(256 << 10)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if got += batch.Records; len(batch.Parts) == 0 && !batch.CaughtUp {
+						<-w
+					}
+				}
+				clock.stop()
+				wall += time.Since(began)
+				s.Close()
+			}
+			clock.report(b, all)
+			b.ReportMetric(float64(b.N)*all/wall.Seconds(), "records/s")
+		})
+	}
 }

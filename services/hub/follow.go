@@ -290,9 +290,17 @@ func (h *Hub) release(t *Topic, now int64) {
 	}
 	t.followMu.Unlock()
 	if len(left) > 0 {
-		h.tasks.Go(func() { t.unfollow(left) })
+		h.tasks.Go(func() {
+			t.unfollow(left)
+			h.letGo(t)
+		})
 		return
 	}
+	h.letGo(t)
+}
+
+// letGo forgets a topic if nobody needs it.
+func (h *Hub) letGo(t *Topic) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if t.pins == 0 && t.abandoned() {
@@ -316,12 +324,15 @@ func (h *Hub) forget(t *Topic) {
 func (t *Topic) abandoned() bool {
 	t.followMu.Lock()
 	defer t.followMu.Unlock()
+	if len(t.subs) > 0 || t.growing {
+		return false
+	}
 	for i := range t.follows {
 		if t.follows[i].state != idle {
 			return false
 		}
 	}
-	return len(t.subs) == 0 && !t.growing
+	return true
 }
 
 // unfollow leaves partitions whose state is leaving.

@@ -147,10 +147,9 @@ func (h *Hub) unpin(t *Topic) {
 		return
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if t.pins--; t.pins == 0 && t.abandoned() {
-		h.forget(t)
-	}
+	t.pins--
+	h.mu.Unlock()
+	h.letGo(t)
 }
 
 // answer takes what the source resolved.
