@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -224,12 +223,4 @@ func (l *load) stop() map[int32]int64 {
 		return nil
 	}
 	return l.j.ends(l.topic)
-}
-
-// sum is the number of offsets below the ends.
-func sum(ends map[int32]int64) (n int64) {
-	for end := range maps.Values(ends) {
-		n += end
-	}
-	return n
 }

@@ -180,6 +180,37 @@ func TestServiceKilled(t *testing.T) {
 		kills, len(c.sessions), told.Round(time.Millisecond), noticed.Round(time.Millisecond), slowest.Round(time.Millisecond), log.count())
 }
 
+// TestSilentNetwork lets the way between edge and service swallow everything, without a FIN or a RST.
+func TestSilentNetwork(t *testing.T) {
+	kafka := broker(t)
+	j := newJudge(t, kafka)
+	const partitions = 4
+	topic := j.topic(partitions)
+	var between *relay
+	p := startPair(t, pairOptions{kafka: kafka, upstream: func(rpc string) string {
+		between = newRelay(t, rpc)
+		return between.address
+	}})
+	c := newCrowd(t.Context(), t, p, topic, 10, map[string]any{"start": "earliest"})
+	l := j.startLoad(topic, partitions, 200, 100)
+	var told, resumed time.Duration
+	for range size(1, 5) {
+		between.silence(true)
+		since := time.Now()
+		told = max(told, c.heartbeatsSay(60*time.Second, since, "upstream unavailable", func(h *heartbeatFrame) bool { return h.Upstream == "unavailable" }))
+		between.silence(false)
+		since = time.Now()
+		c.awaitEnds(60*time.Second, j.ends(topic))
+		resumed = max(resumed, time.Since(since))
+	}
+	ends := l.stop()
+	c.awaitEnds(60*time.Second, ends)
+	log := j.read(topic, false)
+	c.verify(log)
+	proof(t, "the network between edge and service fell silent %d times: %d sockets told after %v, at the log's end again after %v at most; each got the %d records, nothing twice",
+		size(1, 5), len(c.sessions), told.Round(time.Millisecond), resumed.Round(time.Millisecond), log.count())
+}
+
 // TestEdgeKilled kills the edge under load; its clients come back with their positions.
 func TestEdgeKilled(t *testing.T) {
 	kafka := broker(t)

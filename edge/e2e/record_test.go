@@ -133,10 +133,10 @@ func (t *tape) since(from map[int32]int64) *tape {
 	return out
 }
 
-// diff tells how got departs from want: the first difference of each of up to three partitions; "" if they are the same.
-func (got *tape) diff(want *tape) string {
+// diff tells how the tape departs from want: the first difference of each of up to three partitions; "" if they are the same.
+func (t *tape) diff(want *tape) string {
 	parts := map[int32]bool{}
-	for p := range got.marks {
+	for p := range t.marks {
 		parts[p] = true
 	}
 	for p := range want.marks {
@@ -144,15 +144,15 @@ func (got *tape) diff(want *tape) string {
 	}
 	var out []string
 	for _, p := range slices.Sorted(maps.Keys(parts)) {
-		if d := got.diffPartition(want, p); d != "" && len(out) < 3 {
+		if d := t.diffPartition(want, p); d != "" && len(out) < 3 {
 			out = append(out, d)
 		}
 	}
 	return strings.Join(out, "\n")
 }
 
-func (got *tape) diffPartition(want *tape, p int32) string {
-	g, w := got.marks[p], want.marks[p]
+func (t *tape) diffPartition(want *tape, p int32) string {
+	g, w := t.marks[p], want.marks[p]
 	for i := range min(len(g), len(w)) {
 		if g[i] == w[i] {
 			continue
@@ -164,13 +164,13 @@ func (got *tape) diffPartition(want *tape, p int32) string {
 		case g[i].offset < w[i].offset:
 			what = "comes (twice, or not in the log) where the log has"
 		}
-		return fmt.Sprintf("partition %d, record %d of %d: got %s, which %s %s", p, i, len(w), got.name(p, i), what, want.name(p, i))
+		return fmt.Sprintf("partition %d, record %d of %d: got %s, which %s %s", p, i, len(w), t.name(p, i), what, want.name(p, i))
 	}
 	switch {
 	case len(g) < len(w):
 		return fmt.Sprintf("partition %d: got %d records of %d, the first that is missing is %s", p, len(g), len(w), want.name(p, len(g)))
 	case len(g) > len(w):
-		return fmt.Sprintf("partition %d: got %d records, the log has %d, the first too many is %s", p, len(g), len(w), got.name(p, len(w)))
+		return fmt.Sprintf("partition %d: got %d records, the log has %d, the first too many is %s", p, len(g), len(w), t.name(p, len(w)))
 	}
 	return ""
 }

@@ -148,7 +148,7 @@ func comeAndGo(ctx context.Context, address, topic string, i int) {
 			return
 		}
 		for range rand.IntN(3) {
-			s.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+			_ = s.conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 			if _, _, err := s.next(); err != nil {
 				break
 			}

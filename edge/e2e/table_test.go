@@ -38,5 +38,5 @@ func (bt *benchTable) print(w io.Writer) {
 	for _, r := range bt.rows {
 		fmt.Fprintf(tw, "%s\t| %s\t| %s\t| %s\t| %s\n", r[0], r[1], r[2], r[3], r[4])
 	}
-	tw.Flush()
+	_ = tw.Flush()
 }

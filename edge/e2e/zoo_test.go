@@ -25,7 +25,7 @@ type specimen struct {
 func zoo() []specimen {
 	big := make([]byte, 1_000_000)
 	random := rand.NewChaCha8([32]byte{1})
-	random.Read(big)
+	_, _ = random.Read(big)
 	bigJSON := []byte(`{"big":"` + strings.Repeat("0123456789", 99_990) + `"}`)
 	deep := strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)
 	all := make([]byte, 256)
