@@ -11,10 +11,8 @@ func (o *opening) beginAt(i int, id int32, isLive bool, p *partition) (known boo
 	if !isLive && !resolved {
 		return false, nil
 	}
-	at.epoch = -1
-	at.end = res.End
+	at.epoch, at.end = -1, res.End
 	if isLive {
-		at.end = p.next
 		if resolved {
 			p.see(res.End)
 		}
@@ -26,14 +24,7 @@ func (o *opening) beginAt(i int, id int32, isLive bool, p *partition) (known boo
 	} else if isLive {
 		latestKnown = resolved
 	}
-	position, named := Position{}, false
-	if r.Start.Kind == AtPositions {
-		for _, pos := range r.Start.Positions {
-			if pos.Partition == id {
-				position, named = pos, true
-			}
-		}
-	}
+	position, named := o.named[id]
 	switch {
 	case r.Start.Kind == Latest, r.Start.Kind == AtPositions && !named && r.Start.Missing == MissingLatest:
 		at.next = latest

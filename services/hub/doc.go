@@ -14,7 +14,7 @@
 // # Who owns what
 //
 //	goroutine                    started, awaited by   owns
-//	wakers (GOMAXPROCS)          Hub.Run               passes over topics with news; one topic is in one pass at a time
+//	wakers (GOMAXPROCS)          Hub.Run               passes over topics with news: feed the logs of terms, call Wakers
 //	history readers              Hub.Run               one lane (partition) at a time: ReadAt, its chunk
 //	keeper                       Hub.Run               retention, budget, linger, growth; starts tasks
 //	tasks (unfollow, resolve)    Hub.Run               one blocking call of the Source

@@ -53,13 +53,12 @@ func (o *opening) stop(s *Subscription) {
 	if s.limits == nil {
 		return
 	}
+	positions := make(map[int32]int64, len(stop.Positions))
+	for _, pos := range stop.Positions {
+		positions[pos.Partition] = pos.Offset
+	}
 	for i, p := range o.scope {
-		at, stops := int64(-1), false
-		for _, pos := range stop.Positions {
-			if pos.Partition == p {
-				at, stops = pos.Offset, true
-			}
-		}
+		at, stops := positions[p]
 		if stop.AtEnd {
 			at, stops = o.begin[i].end, true
 		}
@@ -188,11 +187,13 @@ func (o *opening) behind(s *Subscription) {
 			}
 			s.setBehind(p, at, ms[p].next)
 		}
-		k, _ := s.find(p)
-		for _, c := range t.controlq {
-			if bh := &s.behind[k]; !bh.ahead && c.e.Kind == Gap && c.e.Partition == p && c.seq >= t.parts[p].cut && c.seq < s.seq {
-				bh.miss(c.e, max(c.from, c.e.From))
-			}
+	}
+	for _, c := range t.controlq {
+		if c.e.Kind != Gap || c.seq >= s.seq || c.seq < t.parts[c.e.Partition].cut {
+			continue
+		}
+		if k, ok := s.find(c.e.Partition); ok && !s.behind[k].ahead {
+			s.behind[k].miss(c.e, max(c.from, c.e.From))
 		}
 	}
 }

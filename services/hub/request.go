@@ -1,9 +1,6 @@
 package hub
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // validate says what is wrong with a request.
 func (r *Request) validate() error {
@@ -67,13 +64,9 @@ func (o *opening) choose() error {
 			return &UnknownPartitionError{Topic: r.Topic, Partition: p, Count: count}
 		}
 	}
-	named := map[int32]struct{}{}
-	if r.Start.Kind == AtPositions {
-		for _, p := range r.Start.Positions {
-			if p.Partition >= count {
-				return &UnknownPartitionError{Topic: r.Topic, Partition: p.Partition, Count: count}
-			}
-			named[p.Partition] = struct{}{}
+	for p := range o.named {
+		if p >= count {
+			return &UnknownPartitionError{Topic: r.Topic, Partition: p, Count: count}
 		}
 	}
 	var hashed map[int32]struct{}
@@ -85,10 +78,11 @@ func (o *opening) choose() error {
 	}
 	o.scope = o.scope[:0]
 	for p := range count {
-		_, isNamed := named[p]
+		_, isAsked := o.asked[p]
+		_, isNamed := o.named[p]
 		_, isHashed := hashed[p]
 		switch {
-		case r.Partitions != nil && !slices.Contains(r.Partitions, p):
+		case o.asked != nil && !isAsked:
 		case isNamed, !o.skips() && (hashed == nil || isHashed):
 			o.scope = append(o.scope, p)
 		}

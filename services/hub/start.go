@@ -16,6 +16,9 @@ type opening struct {
 	waker   Waker
 	token   uint64
 
+	asked map[int32]struct{} // Request.Partitions; nil: all
+	named map[int32]Position // Request.Start.Positions, for AtPositions
+
 	resolved map[int32]ResolvedPartition // nil: nothing is resolved yet
 	topicID  string
 	count    int32
@@ -61,7 +64,7 @@ func (h *Hub) Subscribe(ctx context.Context, r Request, w Waker, token uint64) (
 		return nil, err
 	}
 	deadline := time.Now().Add(h.cfg.ResolveWait)
-	o := &opening{hub: h, request: &r, waker: w, token: token}
+	o := newOpening(h, &r, w, token)
 	defer func() { h.unpin(o.topic) }()
 	var away time.Duration
 	for range maxResolve {
@@ -113,6 +116,23 @@ func (h *Hub) Subscribe(ctx context.Context, r Request, w Waker, token uint64) (
 		}
 	}
 	return nil, fmt.Errorf("resolve %q: %w", r.Topic, ErrUnavailable)
+}
+
+func newOpening(h *Hub, r *Request, w Waker, token uint64) *opening {
+	o := &opening{hub: h, request: r, waker: w, token: token}
+	if r.Partitions != nil {
+		o.asked = make(map[int32]struct{}, len(r.Partitions))
+		for _, p := range r.Partitions {
+			o.asked[p] = struct{}{}
+		}
+	}
+	if r.Start.Kind == AtPositions {
+		o.named = make(map[int32]Position, len(r.Start.Positions))
+		for _, p := range r.Start.Positions {
+			o.named[p.Partition] = p
+		}
+	}
+	return o
 }
 
 // pin finds the topic, or makes it, and keeps it from being let go of.
