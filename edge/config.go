@@ -51,7 +51,7 @@ func DefaultConfig() Config {
 		Tasks:             256,
 		MaxSessions:       18000,
 		MaxHandshakes:     1024,
-		MaxRequests:       256,
+		MaxRequests:       1024,
 		MaxSubscriptions:  1000,
 		MaxMessageBytes:   2 << 20,
 		HandshakeTimeout:  10 * time.Second,

@@ -235,6 +235,40 @@ func TestUnsentBodyFreesItsPlace(t *testing.T) {
 	})
 }
 
+// TestIdleConnectionsLeaveRoom: connections that are kept for a next request keep nobody from being served.
+func TestIdleConnectionsLeaveRoom(t *testing.T) {
+	cfg := config()
+	cfg.MaxRequests = 4
+	r := start(t, cfg)
+	for i := range 20 {
+		conn, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		br := bufio.NewReader(conn)
+		if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(br, nil)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("request %d: got %+v, %v", i, resp, err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Fatal(err)
+		}
+		if want := i >= 2; resp.Close != want {
+			t.Errorf("request %d: the connection is closed: %v, want %v", i, resp.Close, want)
+		}
+		if resp.Close {
+			if _, err := br.ReadByte(); !errors.Is(err, io.EOF) { // its place is free then
+				t.Fatalf("request %d: got %v, want EOF", i, err)
+			}
+		}
+	}
+}
+
 func TestConfigValidate(t *testing.T) {
 	t.Parallel()
 	cfg := edge.DefaultConfig()

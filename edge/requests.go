@@ -13,8 +13,10 @@ import (
 )
 
 // Bounds of a connection that is no socket, which holds one of MaxRequests places. HandshakeTimeout is that of reading a request, with its body.
+// A page that asks for something now and then is served however many there are: an idle connection gives its place back soon, and once half of
+// the places are taken, after each answer.
 const (
-	idleRequests  = 15 * time.Second // between requests
+	idleRequests  = 5 * time.Second // between requests
 	answerTimeout = 30 * time.Second
 )
 
@@ -97,6 +99,9 @@ func (q *requests) Addr() net.Addr { return q.addr }
 
 // answer serves one request. An upgrade comes here too, when a proxy sends it over a connection that has served requests before.
 func (q *requests) answer(w http.ResponseWriter, r *http.Request) {
+	if len(q.room) > cap(q.room)/2 {
+		w.Header().Set("Connection", "close")
+	}
 	switch {
 	case isSocket(r):
 		if no := q.srv.refusal(r); no != nil {
