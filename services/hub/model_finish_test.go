@@ -27,7 +27,7 @@ func (w *world) quiesce() error {
 		}
 		if woken {
 			idle = 0
-			if err := w.pullWoken(4000); err != nil {
+			if err := w.pullWoken(64 << 10); err != nil {
 				return err
 			}
 		} else {
@@ -56,7 +56,7 @@ func (w *world) judgeRest(s *seat) error {
 		return nil
 	}
 	t := w.log.topics[s.request.Topic]
-	if s.gone(false) {
+	if s.gone() {
 		return errors.New("its topic was deleted")
 	}
 	if s.stopReached() && !s.anyReset() {

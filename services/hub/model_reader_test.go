@@ -81,14 +81,16 @@ func (c *cursor) reach() []*life {
 	return reached
 }
 
-// begin lets a partition that was added begin at its oldest record, as it was found.
-func (c *cursor) begin(p *hub.Part) {
-	from := p.From
-	if p.Kind == hub.Advance {
-		from = p.Next
+// begin lets a partition that was added begin at its oldest record, as it was found: where there is nothing below.
+func (c *cursor) begin(from int64, wants func(*plainRecord) bool) {
+	var lives []*life
+	for _, v := range c.partition.lives {
+		if from <= *v.oldest || v.lost(c.pos, from, wants) == nil {
+			lives = append(lives, v)
+		}
 	}
-	if from > c.pos && from <= *c.partition.now().oldest {
-		c.pos = from
+	if from > c.pos && len(lives) > 0 {
+		c.pos, c.lives, c.fresh = from, lives, false
 	}
 }
 
@@ -215,13 +217,18 @@ func (r *reader) judgePart(p *hub.Part) error {
 	if c == nil {
 		return errors.New("a partition that is not read")
 	}
-	if c.fresh {
-		c.begin(p)
+	if began := c.fresh; began && p.Kind == hub.Advance {
+		c.begin(p.Next, r.wants)
+		if c.told = c.pos; !c.fresh {
+			return nil
+		}
+	} else if began {
+		c.begin(p.From, r.wants)
 	}
 	if c.asked >= 0 && p.Kind != hub.Unavailable && p.Kind != hub.Available {
 		return r.judgeStartGap(c, p)
 	}
-	if p.From < c.pos && !(c.fresh && p.Kind == hub.Advance) {
+	if p.From < c.pos {
 		return errors.New("begins before the position")
 	}
 	var err error
@@ -367,7 +374,7 @@ func (r *reader) judgeEnd(end error) error {
 			return errors.New("EOF before the stop was reached")
 		}
 	case errors.Is(end, hub.ErrTopicDeleted):
-		if !r.gone(true) {
+		if !r.mayBeGone() {
 			return errors.New("the topic was not deleted")
 		}
 	case errors.Is(end, hub.ErrDraining):
@@ -397,19 +404,29 @@ func (r *reader) judgeOutOfRange(e *hub.OffsetOutOfRangeError) error {
 	return fmt.Errorf("%w: but the log holds [%d, %d)", e, *now.oldest, now.end())
 }
 
-// gone says whether a log that is read was deleted for good. One that came later counts too if it may have come and gone unnoticed.
-func (r *reader) gone(orLater bool) bool {
-	gone := r.log.topics[r.request.Topic].gone
+// gone says whether a log that is read was deleted for good, so that the reader has to end.
+func (r *reader) gone() bool {
 	for _, c := range r.cursors {
-		lives := c.reach()
-		if orLater {
-			lives = c.partition.lives[lives[0].index:]
-		}
-		if slices.ContainsFunc(lives, func(v *life) bool { return slices.Contains(gone, v.id) }) {
+		alive := func(v *life) bool { return !r.deleted(v) }
+		if !slices.ContainsFunc(c.reach(), alive) {
 			return true
 		}
 	}
-	return orLater && len(r.cursors) == 0 && len(gone) > 0
+	return false
+}
+
+// mayBeGone says whether the reader may end: also where a later log was deleted that came and went unnoticed.
+func (r *reader) mayBeGone() bool {
+	for _, c := range r.cursors {
+		if slices.ContainsFunc(c.partition.lives[c.reach()[0].index:], r.deleted) {
+			return true
+		}
+	}
+	return len(r.cursors) == 0 && len(r.log.topics[r.request.Topic].gone) > 0
+}
+
+func (r *reader) deleted(v *life) bool {
+	return slices.Contains(r.log.topics[r.request.Topic].gone, v.id)
 }
 
 func (r *reader) anyReset() bool {

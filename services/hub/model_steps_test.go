@@ -36,6 +36,8 @@ func (w *world) do(s step) error {
 		w.src.Append(name, i, records...)
 		p.append(plainCommitted, records...)
 		w.tracef("%s/%d: %d records appended, up to %d", name, i, len(records), v.high())
+	case opFlood:
+		w.flood(random, p)
 	case opHoles:
 		n := 1 + random.IntN(4)
 		w.src.AppendHoles(name, i, n)
@@ -167,6 +169,20 @@ func (w *world) draw(random *rand.Rand, partition, count int32) []hubtest.Record
 		records = append(records, r)
 	}
 	return records
+}
+
+// flood appends more small records than a chunk, a batch or a look at the log of a term may have.
+func (w *world) flood(random *rand.Rand, p *plainPartition) {
+	var records []hubtest.Record
+	for range 500 + random.IntN(2500) {
+		records = append(records, hubtest.Record{Key: keyName(random.IntN(2) * random.IntN(keyNames))})
+	}
+	w.src.Append(p.topic, p.number, records...)
+	p.append(plainCommitted, records...)
+	if random.IntN(2) == 0 {
+		w.src.Deliver(p.topic, p.number, -1)
+	}
+	w.tracef("%s/%d: %d records appended, up to %d", p.topic, p.number, len(records), p.now().high())
 }
 
 const keyNames = 16

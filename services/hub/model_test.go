@@ -10,12 +10,10 @@ import (
 	"time"
 )
 
-// hang is how long a history may take: a hub that spins stops the clock of its bubble, and cannot be told to end.
-const hang = 30 * time.Second
-
 var (
 	seedsFlag  = flag.Int("hub.seeds", 2000, "number of random histories of the model test")
 	racesFlag  = flag.Int("hub.races", 3, "number and length of the races of the model test")
+	hangFlag   = flag.Duration("hub.hang", 30*time.Second, "how long a history may take: a hub that spins stops the clock of its bubble, and cannot be told to end")
 	shrinkFlag = flag.Duration("hub.shrink", 30*time.Second, "how long to look for a smaller history that fails")
 	keepFlag   = flag.String("hub.keep", "", "the steps of that history to take, with commas between (empty: all)")
 	seedFlag   = flag.Uint64("hub.seed", 0, "the one history to play, with its trace (0: all)")
@@ -41,7 +39,7 @@ func TestModel(t *testing.T) {
 				if seed > uint64(*seedsFlag) {
 					return
 				}
-				watchdog := time.AfterFunc(hang, func() { panic(fmt.Sprintf("seed %d hangs", seed)) })
+				watchdog := time.AfterFunc(*hangFlag, func() { panic(fmt.Sprintf("seed %d hangs", seed)) })
 				err, _ := play(t, newHistory(seed), false)
 				watchdog.Stop()
 				if err != nil {

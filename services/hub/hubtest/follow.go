@@ -118,13 +118,21 @@ func (s *Source) Following(topic string) []int32 {
 	return partitions
 }
 
-// FollowedTo returns the offset up to which a followed partition was delivered (the lowest, with several hubs); ok says whether it is followed.
+// FollowedTo returns the offset up to which a followed partition was delivered (the lowest, with several hubs); ok says whether it is
+// followed. Of a log that a follower has not been told of yet, nothing was.
 func (s *Source) FollowedTo(topic string, partition int32) (next int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for f := range s.followers {
-		if f.name == topic && f.partition == partition && (!ok || f.top < next) {
-			next, ok = f.top, true
+		if f.name != topic || f.partition != partition {
+			continue
+		}
+		top := f.top
+		if t := s.topics[topic]; t == nil || t.id != f.id {
+			top = 0
+		}
+		if !ok || top < next {
+			next, ok = top, true
 		}
 	}
 	return next, ok
