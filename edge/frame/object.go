@@ -15,6 +15,9 @@ import (
 // maxNumber is the largest integer that every JSON reader keeps exact.
 const maxNumber = 1<<53 - 1
 
+// maxElements bounds every array: a message has room for a million elements, none of which is to cost anything.
+const maxElements = maxPartitions
+
 // fault is the first thing that is wrong with a request.
 type fault struct {
 	field, problem string
@@ -195,6 +198,10 @@ func (o *object) arrayOf(name string, raw []byte) (elements [][]byte, ok bool) {
 	for i := skipSpace(raw, 1); raw[i] != ']'; i = skipSpace(raw, i) {
 		if raw[i] == ',' {
 			i = skipSpace(raw, i+1)
+		}
+		if len(elements) == maxElements {
+			o.wrong(name, fmt.Sprintf("must have at most %d elements", maxElements))
+			return nil, false
 		}
 		end := scanValue(raw, i, maxDepth)
 		elements = append(elements, raw[i:end:end])

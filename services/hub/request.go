@@ -65,7 +65,7 @@ func (o *opening) choose() error {
 		}
 	}
 	for p := range o.named {
-		if p >= count {
+		if p >= count && (r.TopicID == "" || r.TopicID == o.topic.id) { // else the log that had it is gone, and recreated is told
 			return &UnknownPartitionError{Topic: r.Topic, Partition: p, Count: count}
 		}
 	}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"tailrace.dev/tailrace/services/access"
 )
 
 // Bounds of an ops request. Profiles take as long as the caller asks for, so that there is no write timeout.
@@ -131,8 +133,8 @@ func (s *Server) readiness(w http.ResponseWriter, _ *http.Request) {
 func onLoopback(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		from, err := netip.ParseAddrPort(r.RemoteAddr)
-		if err != nil || !from.Addr().Unmap().IsLoopback() {
-			http.Error(w, "profiles are served to loopback addresses only", http.StatusForbidden)
+		if err != nil || !from.Addr().Unmap().IsLoopback() || !access.HostAllowed(r.Host, nil) {
+			http.Error(w, "profiles are served to this machine only, under a loopback address or localhost", http.StatusForbidden)
 			return
 		}
 		h(w, r)

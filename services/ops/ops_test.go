@@ -35,7 +35,7 @@ func newServer(t *testing.T) *ops.Server {
 
 func get(h http.Handler, path, from string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
-	r.RemoteAddr = from
+	r.RemoteAddr, r.Host = from, "localhost:7071"
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
@@ -103,6 +103,17 @@ func TestProfilesAreForLoopbackOnly(t *testing.T) {
 				t.Errorf("%s from %s: got %d, want %d", path, from, got, want)
 			}
 		}
+	}
+}
+
+// TestProfilesAreNotForReboundPages: a page whose name was rebound to this machine comes from loopback, under its own name.
+func TestProfilesAreNotForReboundPages(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "/debug/pprof/", nil)
+	r.RemoteAddr, r.Host = near, "rebound.example:7071"
+	w := httptest.NewRecorder()
+	newServer(t).Handler().ServeHTTP(w, r)
+	if w.Code != http.StatusForbidden {
+		t.Errorf("got %d", w.Code)
 	}
 }
 

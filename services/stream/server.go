@@ -15,6 +15,7 @@ import (
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/gen/tailrace/v1/tailracev1connect"
+	"tailrace.dev/tailrace/services/access"
 )
 
 // Bounds of the HTTP server.
@@ -50,7 +51,7 @@ func New(cfg Config) *Server {
 		tailracev1connect.StreamServiceName, tailracev1connect.TopicServiceName, tailracev1connect.GroupServiceName,
 	}
 	s.health = grpchealth.NewStaticChecker(services...)
-	s.handler = withCall(s.mux(services), &s.cfg)
+	s.handler = access.RefusePages(withCall(s.mux(services), &s.cfg))
 	return s
 }
 
