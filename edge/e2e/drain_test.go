@@ -29,7 +29,7 @@ func TestEdgeDrains(t *testing.T) {
 	for i := range n {
 		readers[i] = newReader(topic, false)
 	}
-	l := j.startLoad(topic, partitions, 50, 100)
+	l := j.startLoad(topic, partitions, rateFor(n), 100)
 	gate := make(chan struct{}, 64)
 	for i, r := range readers {
 		lives.Go(func() {
@@ -47,6 +47,9 @@ func TestEdgeDrains(t *testing.T) {
 	}
 	for i, r := range readers {
 		await(t, time.Minute, fmt.Sprintf("start of socket %d", i), func() bool { return r.isStarted() || t.Failed() })
+	}
+	if t.Failed() {
+		t.FailNow()
 	}
 	began := time.Now()
 	p.edge.signal(syscall.SIGTERM)

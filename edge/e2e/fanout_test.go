@@ -53,7 +53,7 @@ func TestFanOut(t *testing.T) {
 		t.Errorf("%d upstream streams for %d sockets, want one for each of %d partitions and one for the other topic", got, n, partitions)
 	}
 
-	l := j.startLoad(topic, partitions, 40, 100)
+	l := j.startLoad(topic, partitions, rateFor(n), 100)
 	for range 10 {
 		pause(ctx, time.Second)
 		c.check()

@@ -144,6 +144,10 @@ func (j *judge) write(records ...*kgo.Record) {
 	}
 }
 
+// rateFor is how many records a second a topic with so many sockets gets: as many deliveries as a busy machine with two cores has room for,
+// the strict clients included.
+func rateFor(sockets int) int { return min(50, max(2, 20_000/sockets)) }
+
 // load writes to a topic at a steady rate until stop.
 type load struct {
 	j          *judge
