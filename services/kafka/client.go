@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -165,16 +166,41 @@ func (c *Client) follow(t appender, partition int32, from int64) (unfollow func(
 	}
 }
 
-// ReadAt is hub.Source's. It reads whole stretches: only is not used.
+// ReadAt is hub.Source's. It reads whole stretches: only is not used. A partition that has no leader is hub.ErrUnavailable at once, one
+// whose leader is silent after a second.
 func (c *Client) ReadAt(ctx context.Context, id hub.ChunkID, to int64, limit int, _ *hub.Terms) (es []*hub.Entry, next int64, err error) {
 	if err := c.started(ctx); err != nil {
 		return nil, id.From, err
 	}
-	if i, ok := c.admin.known(id.Topic); ok && id.TopicID != "" && i.id != id.TopicID {
+	i, ok := c.admin.known(id.Topic)
+	if ok && id.TopicID != "" && i.id != id.TopicID {
 		// Another log under the same name; its follower tells so.
 		return nil, id.From, fmt.Errorf("topic %q was created anew: %w", id.Topic, hub.ErrUnavailable)
 	}
-	return c.history.readAt(ctx, id, to, limit)
+	if ok && i.leaderless(id.Partition) {
+		if i, err = c.look(ctx, id.Topic); err == nil && i.leaderless(id.Partition) {
+			err = fmt.Errorf("%q partition %d has no leader: %w", id.Topic, id.Partition, hub.ErrUnavailable)
+		}
+		if err != nil {
+			return nil, id.From, err
+		}
+	}
+	es, next, err = c.history.readAt(ctx, id, to, limit)
+	if errors.Is(err, errSilent) {
+		_, _ = c.look(ctx, id.Topic) // so that the next reads know at once whether it has a leader
+	}
+	return es, next, err
+}
+
+// look makes sure that what is known of a topic is fresh, within the patience for a read. The error is hub.ErrUnavailable.
+func (c *Client) look(ctx context.Context, topic string) (topicInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, readSilence)
+	defer cancel()
+	i, err := c.admin.topic(ctx, topic, infoAge)
+	if err != nil && !errors.Is(err, hub.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", hub.ErrUnavailable, err)
+	}
+	return i, err
 }
 
 // FiltersHistory is hub.Source's: Kafka knows no keys.

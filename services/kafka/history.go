@@ -14,8 +14,10 @@ const (
 	cursorIdle   = 3 * time.Second        // a place that nobody asked for this long is given up
 	readerBytes  = 24 << 20               // what may wait at the places of one reader; past it, the fullest is given up
 	cursorsMax   = 64                     // places of one reader
-	readTimeout  = 10 * time.Second       // without a sign of life from Kafka
-	readPoll     = 100 * time.Millisecond // how long a cancelled caller's request may go on
+	readPoll     = 10 * time.Millisecond  // how long a cancelled caller's request may go on, and what others wait for one without an answer
+	readSilence  = time.Second            // without a sign of life at the place asked for: its leader may be away
+	readAgain    = 200 * time.Millisecond // the same, at a place that was silent before
+	placeSilence = 10 * time.Second       // a place that is silent for this long is given up: a late answer finds it until then
 	stillTimeout = 500 * time.Millisecond // at the end of the log, below the offset asked for
 )
 
@@ -42,6 +44,8 @@ type read struct {
 	to     int64
 	max    int
 	answer chan chunk // of one slot: a reader never waits for a caller
+
+	began time.Time // when its reader first looked at it; owned by the reader
 }
 
 type chunk struct {

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -10,6 +11,15 @@ import (
 
 	"tailrace.dev/tailrace/services/hub"
 )
+
+// What keeps a request from its answer for now.
+var (
+	errSilent = fmt.Errorf("no answer: %w", hub.ErrUnavailable)
+	errLater  = errors.New("others wait") // never leaves a reader
+)
+
+// looks is how many records are taken between two looks at the clock and the contexts.
+const looks = 64
 
 // reader is one consumer with a few places in logs. Its goroutine is the only one that calls its consumer.
 type reader struct {
@@ -49,7 +59,13 @@ type cursor struct {
 	end     int64 // behind the last message or the last end of partition that came, whichever is later
 	atEnd   bool  // the log ended at end
 	touched time.Time
+	heard   time.Time // the last sign of life from Kafka, at least roughly
+	silent  time.Time // since when requests got no answer; zero: the last one got one
+	parked  *read     // waits for its next turn
 }
+
+// live notes a sign of life at a place.
+func (c *cursor) live() { c.heard, c.silent = time.Now(), time.Time{} }
 
 // run serves until ctx ends, and closes the consumer.
 func (r *reader) run(ctx context.Context, open func() (*confluent.Consumer, error)) {
@@ -74,7 +90,19 @@ func (r *reader) run(ctx context.Context, open func() (*confluent.Consumer, erro
 				}
 				r.consumer = c
 			}
-			q.answer <- r.serve(ctx, q)
+			a := r.serve(ctx, q)
+			if errors.Is(a.err, errLater) {
+				select {
+				case r.queue <- q:
+					continue
+				default: // no room for another turn
+					if c := r.cursors[key{q.id.Topic, q.id.Partition}]; c != nil && c.parked == q {
+						c.parked = nil
+					}
+					a.err = fmt.Errorf("read %q partition %d: %w", q.id.Topic, q.id.Partition, errSilent)
+				}
+			}
+			q.answer <- a
 		case <-tick.C:
 			r.tidy()
 		}
@@ -108,12 +136,19 @@ func (r *reader) leave(c *cursor) {
 	}
 }
 
-// stand returns the cursor at a place, which is made if need be.
-func (r *reader) stand(k key, at int64) (*cursor, error) {
+// stand returns the cursor at the place that a request asks for, which is made if need be. Another request's place in the partition is
+// left to it until that has its answer.
+func (r *reader) stand(q *read) (*cursor, error) {
+	k, at := key{q.id.Topic, q.id.Partition}, q.id.From
 	c := r.cursors[k]
 	if c != nil && c.next == at {
-		r.m.history.WithLabelValues("warm").Inc()
+		if q.began.IsZero() {
+			r.m.history.WithLabelValues("warm").Inc()
+		}
 		return c, nil
+	}
+	if c != nil && c.parked != nil && c.parked != q && c.parked.ctx.Err() == nil {
+		return nil, errLater
 	}
 	r.m.history.WithLabelValues("cold").Inc()
 	if c != nil {
@@ -153,20 +188,34 @@ func (r *reader) serve(ctx context.Context, q *read) chunk {
 	if q.ctx.Err() != nil {
 		return chunk{next: q.id.From, err: q.ctx.Err()}
 	}
-	k := key{q.id.Topic, q.id.Partition}
-	c, err := r.stand(k, q.id.From)
+	c, err := r.stand(q)
 	if err != nil {
 		return chunk{next: q.id.From, err: err}
 	}
 	c.touched = time.Now()
-	if err := r.fill(ctx, q, c); err != nil {
-		if r.cursors[k] == c {
+	if q.began.IsZero() {
+		q.began = c.touched
+	}
+	c.parked = nil
+	err = r.fill(ctx, q, c)
+	c.touched = time.Now()
+	switch {
+	case err == nil:
+		return r.cut(q, c)
+	case errors.Is(err, errLater):
+		c.parked = q
+	case errors.Is(err, errSilent):
+		// The place is kept: the answer may just be late, and the next request is then served from it.
+		if c.silent.IsZero() {
+			c.silent = q.began
+		}
+		if time.Since(c.silent) > placeSilence {
 			r.leave(c)
 		}
-		return chunk{next: q.id.From, err: err}
+	case r.cursors[c.key] == c:
+		r.leave(c)
 	}
-	c.touched = time.Now()
-	return r.cut(q, c)
+	return chunk{next: q.id.From, err: err}
 }
 
 // full says whether what is at hand answers the request: a chunk's worth, or all there is below to.
@@ -174,60 +223,71 @@ func (c *cursor) full(q *read) bool {
 	return len(c.ready) >= q.max || c.bytes >= hub.MaxChunkBytes+len(c.ready)*recordOverhead || c.end >= q.to
 }
 
-// fill polls until the request can be answered.
+// fill polls until the request can be answered. One that gets no answer at the moment lets others have their turn.
 func (r *reader) fill(ctx context.Context, q *read, c *cursor) error {
-	alive := time.Now()
-	for !c.full(q) {
+	turn, limit := time.Now(), readSilence
+	if !c.silent.IsZero() {
+		limit = readAgain
+	}
+	for n := 1; !c.full(q); n++ {
 		switch e := r.consumer.Poll(int(readPoll / time.Millisecond)).(type) {
 		case *confluent.Message:
-			r.message(e, c)
-			alive = time.Now()
-			continue // no look at the clock or the contexts for each record
+			o := r.message(e, c)
+			if n%looks != 0 {
+				continue
+			}
+			if o != nil {
+				o.live()
+			}
 		case confluent.PartitionEOF:
 			if o := r.cursors[key{*e.Topic, e.Partition}]; o != nil {
 				o.end, o.atEnd = max(o.end, int64(e.Offset)), true
+				o.live()
 			}
-			alive = time.Now()
 		case confluent.Error:
 			if err := r.failure(ctx, q, c, e); err != nil {
 				return err
 			}
 		}
+		quiet := min(time.Since(q.began), time.Since(c.heard))
 		switch {
 		case q.ctx.Err() != nil:
 			return q.ctx.Err()
 		case ctx.Err() != nil:
 			return hub.ErrDraining
-		case c.atEnd && c.end > c.next:
+		case c.end > c.next && (c.atEnd || quiet > limit):
 			return nil // less than was asked for, but all there is
-		case c.atEnd && time.Since(alive) > stillTimeout:
+		case c.atEnd && quiet > stillTimeout:
 			return fmt.Errorf("read %q partition %d: nothing at %d yet: %w", c.key.topic, c.key.partition, c.next, hub.ErrUnavailable)
-		case time.Since(alive) > readTimeout:
-			return fmt.Errorf("read %q partition %d: no answer: %w", c.key.topic, c.key.partition, hub.ErrUnavailable)
+		case quiet > limit:
+			return fmt.Errorf("read %q partition %d: %w", c.key.topic, c.key.partition, errSilent)
+		case len(r.queue) > 0 && min(quiet, time.Since(turn)) >= readPoll:
+			return errLater
 		}
 	}
 	return nil
 }
 
-// message takes a record for whichever place it belongs to.
-func (r *reader) message(m *confluent.Message, asked *cursor) {
+// message takes a record for whichever place it belongs to, and returns that; nil: none.
+func (r *reader) message(m *confluent.Message, asked *cursor) *cursor {
 	c := asked
 	if m.TopicPartition.Partition != c.key.partition || *m.TopicPartition.Topic != c.key.topic {
 		if c = r.cursors[key{*m.TopicPartition.Topic, m.TopicPartition.Partition}]; c == nil {
-			return
+			return nil
 		}
 	}
 	o := int64(m.TopicPartition.Offset)
 	if m.TopicPartition.Error != nil || o < c.end {
-		return
+		return nil
 	}
 	n := messageBytes(m)
 	c.ready = append(c.ready, m)
 	c.bytes += n
-	c.end, c.atEnd = o+1, false
+	c.end, c.atEnd, c.silent = o+1, false, time.Time{}
 	if r.bytes += n; r.bytes > readerBytes {
 		r.shed(asked)
 	}
+	return c
 }
 
 // shed gives up the fullest place but the one that is asked for, whose own need is bounded by a chunk.
@@ -259,6 +319,7 @@ func (r *reader) failure(ctx context.Context, q *read, c *cursor, e confluent.Er
 	// The event names no partition. If it is not this one, it is the place of another, which has stopped for good.
 	b, err := r.bounds(ctx, q, c)
 	if err != nil {
+		r.leaveOthers(c)
 		return err
 	}
 	if c.next < b.oldest || c.next > b.end {
@@ -267,18 +328,25 @@ func (r *reader) failure(ctx context.Context, q *read, c *cursor, e confluent.Er
 		}
 		return &hub.OffsetOutOfRangeError{Topic: c.key.topic, Partition: c.key.partition, Offset: c.next, Oldest: b.oldest, End: b.end}
 	}
+	r.leaveOthers(c)
+	return nil
+}
+
+// leaveOthers gives up all places but one, as one of them has stopped.
+func (r *reader) leaveOthers(c *cursor) {
 	for _, o := range r.cursors {
 		if o != c {
 			r.leave(o)
 		}
 	}
-	return nil
 }
 
 // bounds asks where the log begins and ends; twice before it says that the place is beyond it, since another replica may be ahead.
 func (r *reader) bounds(ctx context.Context, q *read, c *cursor) (logBounds, error) {
 	for again := false; ; again = true {
-		bs, err := r.client.admin.bounds(q.ctx, c.key.topic, []int32{c.key.partition}, ReadUncommitted)
+		ask, cancel := context.WithTimeout(q.ctx, readSilence)
+		bs, err := r.client.admin.bounds(ask, c.key.topic, []int32{c.key.partition}, ReadUncommitted)
+		cancel()
 		if err == nil {
 			err = bs[c.key.partition].err
 		}
