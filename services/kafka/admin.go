@@ -19,6 +19,8 @@ const (
 	adminTimeout = 10 * time.Second
 	// adminCalls is how many questions are under way at once; more wait.
 	adminCalls = 32
+	// controllerPatience is how long the controller may be silent before another is looked for.
+	controllerPatience = 300 * time.Millisecond
 	// infoAge is for how long what is known of a topic answers a Resolve without a question.
 	infoAge = time.Second
 	// infoTopics bounds the cache; past it, it starts anew.
@@ -34,6 +36,11 @@ type topicInfo struct {
 	missing bool    // there is no such topic
 	err     error   // another reason why nothing is known
 	at      time.Time
+}
+
+// leaderless says that a partition has no leader. Of one that is not there it says nothing.
+func (i *topicInfo) leaderless(partition int32) bool {
+	return int(partition) < len(i.leaders) && i.leaders[partition] < 0
 }
 
 // admin asks questions. Its methods may be called concurrently.
@@ -98,7 +105,7 @@ func (a *admin) call(ctx context.Context, what string, ask func(context.Context,
 		a.health.up()
 		return nil
 	case ctx.Err() == nil: // else the caller may just have been impatient
-		a.health.down(err)
+		a.health.doubt(err)
 	}
 	return fmt.Errorf("%s: %w: %w", what, hub.ErrUnavailable, err)
 }
@@ -106,15 +113,36 @@ func (a *admin) call(ctx context.Context, what string, ask func(context.Context,
 // ping asks for nothing but an answer.
 func (a *admin) ping(ctx context.Context) {
 	_ = a.call(ctx, "ping", func(ctx context.Context, c *confluent.AdminClient, limit time.Duration) error {
+		defer a.nudge(c)()
 		_, err := c.DescribeCluster(ctx, confluent.SetAdminRequestTimeout(limit))
 		return err
 	})
+}
+
+// nudge makes the client look for the controller for as long as a question to it is under way: until done. librdkafka puts some questions to
+// the controller alone, which is any broker, and when that one dies it would wait for it for minutes, were there no metadata that names another.
+func (a *admin) nudge(c *confluent.AdminClient) (done func()) {
+	quit := make(chan struct{})
+	a.asking.Go(func() {
+		tick := time.NewTicker(controllerPatience)
+		defer tick.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+				_, _ = c.GetMetadata(nil, false, int(time.Second/time.Millisecond))
+			}
+		}
+	})
+	return func() { close(quit) }
 }
 
 // describe asks about topics: one answer for each name, in any order.
 func (a *admin) describe(ctx context.Context, names []string) ([]topicInfo, error) {
 	var out []topicInfo
 	err := a.call(ctx, "describe topics", func(ctx context.Context, c *confluent.AdminClient, limit time.Duration) error {
+		defer a.nudge(c)()
 		r, err := c.DescribeTopics(ctx, confluent.NewTopicCollectionOfTopicNames(names), confluent.SetAdminRequestTimeout(limit))
 		if err != nil {
 			return err

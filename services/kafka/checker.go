@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -16,10 +17,12 @@ import (
 const (
 	statsInterval  = 5 * time.Second
 	checkEvery     = 500 * time.Millisecond // while something is unavailable or in doubt
-	checkTimeout   = 3 * time.Second
+	checkTimeout   = 2 * time.Second        // for each of its two steps
 	beyondInterval = 500 * time.Millisecond // between the two times that the leader must say so
 	stuckAfter     = 2 * statsInterval      // statistics may be older than an assignment
 )
+
+var errLeaderless = errors.New("no leader")
 
 // checker finds out what is wrong with a follower's partitions, because librdkafka's errors do not say: an out-of-range error names no
 // partition and stops that one for ever, and one whose topic lost its leader is silent. The state belongs to the follower's goroutine; each
@@ -80,17 +83,42 @@ func (f *follower) check(ctx context.Context) {
 }
 
 // inspect asks the leaders of partitions where their logs begin and end, and looks at the topics' ids first: a position in the log of a
-// topic that was created anew means nothing.
+// topic that was created anew means nothing. Each leader is asked by itself: one that does not answer says nothing of the others' partitions.
 func (c *Client) inspect(ctx context.Context, suspects []suspect) []finding {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	look, cancel := context.WithTimeout(ctx, checkTimeout)
+	c.watcher.look(look)
+	cancel()
+	ctx, cancel = context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	byTopic := map[string][]suspect{}
-	for _, s := range suspects {
-		byTopic[s.p.key.topic] = append(byTopic[s.p.key.topic], s)
-	}
-	c.watcher.look(ctx)
+	byLeader := map[int32]map[string][]suspect{}
 	var out []finding
-	for topic, ss := range byTopic {
+	for _, s := range suspects {
+		leader := int32(-1)
+		if i, ok := c.admin.known(s.p.key.topic); ok && int(s.p.key.partition) < len(i.leaders) {
+			if leader = i.leaders[s.p.key.partition]; leader < 0 {
+				out = append(out, finding{suspect: s, high: -1, err: errLeaderless})
+				continue
+			}
+		}
+		if byLeader[leader] == nil {
+			byLeader[leader] = map[string][]suspect{}
+		}
+		byLeader[leader][s.p.key.topic] = append(byLeader[leader][s.p.key.topic], s)
+	}
+	found := make(chan []finding, len(byLeader))
+	for _, topics := range byLeader {
+		go func() { found <- c.inspectLeader(ctx, topics) }()
+	}
+	for range byLeader {
+		out = append(out, <-found...)
+	}
+	return out
+}
+
+// inspectLeader asks one leader about its partitions, by topic.
+func (c *Client) inspectLeader(ctx context.Context, topics map[string][]suspect) []finding {
+	var out []finding
+	for topic, ss := range topics {
 		partitions := make([]int32, len(ss))
 		for i, s := range ss {
 			partitions[i] = s.p.key.partition

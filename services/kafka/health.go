@@ -3,7 +3,11 @@ package kafka
 import (
 	"log/slog"
 	"sync"
+	"time"
 )
+
+// healthGrace is for how long an answer outweighs questions that failed later.
+const healthGrace = 5 * time.Second
 
 // Health is the state of the connection to Kafka.
 type Health struct {
@@ -17,8 +21,9 @@ type health struct {
 	log     *slog.Logger
 	reached chan struct{}
 
-	mu    sync.Mutex
-	state Health
+	mu       sync.Mutex
+	state    Health
+	answered time.Time // when it last did
 }
 
 func newHealth(log *slog.Logger) *health { return &health{log: log, reached: make(chan struct{})} }
@@ -27,6 +32,7 @@ func (h *health) up() {
 	h.mu.Lock()
 	was := h.state
 	h.state = Health{Reached: true, Up: true}
+	h.answered = time.Now()
 	h.mu.Unlock()
 	if !was.Reached {
 		close(h.reached)
@@ -43,6 +49,16 @@ func (h *health) down(err error) {
 	h.mu.Unlock()
 	if was.Up || was.Error == "" {
 		h.log.Warn("Kafka does not answer", "error", err)
+	}
+}
+
+// doubt takes a question that failed: one broker of several may be away, and then others have answered meanwhile.
+func (h *health) doubt(err error) {
+	h.mu.Lock()
+	answered := h.answered
+	h.mu.Unlock()
+	if time.Since(answered) > healthGrace {
+		h.down(err)
 	}
 }
 
