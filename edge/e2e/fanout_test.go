@@ -98,7 +98,7 @@ func TestStalledReaderCatchesUpFromTheLog(t *testing.T) {
 	topic := j.topic(partitions)
 	p := startPair(t, pairOptions{kafka: kafka, edge: []string{"-memory-budget", "16MiB"}, service: []string{"-memory-budget", "16MiB"}})
 	others := newCrowd(t.Context(), t, p, topic, 5, map[string]any{"start": "latest"})
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	stalled := newReader(topic, false)
 	s, err := dialSession(ctx, p.ws, "/ws/"+topic, stalled, dialOptions{recvBuffer: 4096})
@@ -120,7 +120,7 @@ func TestStalledReaderCatchesUpFromTheLog(t *testing.T) {
 		j.write(batch...)
 	}
 	ends := j.ends(topic)
-	others.awaitEnds(time.Minute, ends)
+	others.awaitEnds(time.Duration(size(1, 5))*time.Minute, ends)
 	if stalled.reached(ends) {
 		t.Error("the stalled reader has everything: it did not stall")
 	}
