@@ -23,9 +23,13 @@ const (
 	controllerPatience = 300 * time.Millisecond
 	// infoAge is for how long what is known of a topic answers a Resolve without a question.
 	infoAge = time.Second
+	// leaderAge is for how long a partition that had no leader is not asked for.
+	leaderAge = 2 * time.Second
 	// infoTopics bounds the cache; past it, it starts anew.
 	infoTopics = 10_000
 )
+
+var errLeaderless = errors.New("no leader")
 
 // topicInfo is what Kafka says of a topic.
 type topicInfo struct {
@@ -297,7 +301,8 @@ type offset struct {
 	err    error
 }
 
-// offsets looks up one offset in each partition. Unless told the isolation, ListOffsets would answer with the high watermark.
+// offsets looks up one offset in each partition. Those that have no leader are not asked for: librdkafka would answer for the others only when
+// the time is up, and its handling of that is fragile (confluentinc/librdkafka#4605). Unless told the isolation, ListOffsets would answer with the high watermark.
 func (a *admin) offsets(ctx context.Context, topic string, partitions []int32, spec confluent.OffsetSpec, isolation Isolation) (map[int32]offset, error) {
 	level := confluent.IsolationLevelReadCommitted
 	if isolation == ReadUncommitted {
@@ -305,9 +310,18 @@ func (a *admin) offsets(ctx context.Context, topic string, partitions []int32, s
 	}
 	want := make(map[confluent.TopicPartition]confluent.OffsetSpec, len(partitions))
 	out := make(map[int32]offset, len(partitions))
+	i, ok := a.known(topic)
+	fresh := ok && time.Since(i.at) < leaderAge
 	for _, p := range partitions {
+		if fresh && i.leaderless(p) {
+			out[p] = offset{offset: -1, err: errLeaderless}
+			continue
+		}
 		want[confluent.TopicPartition{Topic: &topic, Partition: p}] = spec
 		out[p] = offset{offset: -1, err: errors.New("no answer for the partition")}
+	}
+	if len(want) == 0 {
+		return out, nil
 	}
 	err := a.call(ctx, "list offsets", func(ctx context.Context, c *confluent.AdminClient, limit time.Duration) error {
 		r, err := c.ListOffsets(ctx, want, confluent.SetAdminRequestTimeout(limit), confluent.SetAdminIsolationLevel(level))

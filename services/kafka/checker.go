@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -21,8 +20,6 @@ const (
 	beyondInterval = 500 * time.Millisecond // between the two times that the leader must say so
 	stuckAfter     = 2 * statsInterval      // statistics may be older than an assignment
 )
-
-var errLeaderless = errors.New("no leader")
 
 // checker finds out what is wrong with a follower's partitions, because librdkafka's errors do not say: an out-of-range error names no
 // partition and stops that one for ever, and one whose topic lost its leader is silent. The state belongs to the follower's goroutine; each
