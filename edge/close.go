@@ -50,7 +50,7 @@ var (
 	endStalled      = reason{Name: "stalled", Code: 4004, Initiator: byServer, Text: "stalled"}
 	endTokenExpired = reason{Name: "token_expired", Code: 4006, Initiator: byServer, Text: "token expired"}
 	endAge          = reason{Name: "connection_age", Code: 4008, Initiator: byServer, Text: "connection is old enough"}
-	endOverLimit    = reason{Name: "over_limit", Code: 4029, Initiator: byServer, Text: "over a limit"}
+	endOverLimit    = reason{Name: "over_limit", Code: 4029, Initiator: byServer, Text: "no memory for more of your input; come back later"}
 
 	endBadFrame        = reason{Name: "bad_frame", Code: 4500, Initiator: byServer, Text: "message is not a JSON object"}
 	endUnauthenticated = reason{Name: "unauthenticated", Code: 4501, Initiator: byServer, Text: "unauthenticated"}

@@ -23,17 +23,19 @@ type Config struct {
 	AllowedOrigins []string // Origins served besides the request's own host, such as "https://app.example.org"
 
 	Workers       int // workers, each with a shard of the sessions and a poller; 0: GOMAXPROCS
-	Tasks         int // subscribes, and as many publishes, that are under way at once; more wait
+	Subscribes    int // subscribes that are under way at once, at most half of them to one topic; more wait
+	Publishes     int // the same of publishes, of which a session has one, with all that has come meanwhile; each costs a goroutine and an RPC
 	MaxSessions   int // open sockets; more are refused with 503
 	MaxHandshakes int // connections whose request head is being read; more wait in the listen queue
-	MaxRequests   int // connections that are not sockets; more are refused with 503
+	MaxRequests   int // connections that are not sockets; more are refused with 503. They idle for 5 s, and not at all once half are taken
 
 	MaxSubscriptions int   // open subscriptions of one session
 	MaxMessageBytes  int64 // one message from a client, fragments together
+	MaxInputBytes    int64 // held of what clients sent, of all sockets that hold more than 4 KiB; one that wants more is closed, 4029
 
 	HandshakeTimeout  time.Duration // from accept to the end of the request head
-	SubscribeTimeout  time.Duration // for the answer to a subscribe, while the service is away
-	PublishTimeout    time.Duration // for the answer to a publish
+	SubscribeTimeout  time.Duration // from a subscribe to its answer, while the service is away
+	PublishTimeout    time.Duration // for the answer to a publish; one that was not sent by then is refused
 	HeartbeatInterval time.Duration // of pings and heartbeats
 	LifeGrace         time.Duration // beyond two intervals: when a silent peer is given up
 	StallTimeout      time.Duration // when a peer is given up that neither takes what waits for it nor says anything
@@ -48,12 +50,14 @@ type Config struct {
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config {
 	return Config{
-		Tasks:             256,
+		Subscribes:        512,
+		Publishes:         2048,
 		MaxSessions:       18000,
 		MaxHandshakes:     1024,
 		MaxRequests:       1024,
 		MaxSubscriptions:  1000,
 		MaxMessageBytes:   2 << 20,
+		MaxInputBytes:     256 << 20,
 		HandshakeTimeout:  10 * time.Second,
 		SubscribeTimeout:  5 * time.Second,
 		PublishTimeout:    30 * time.Second,
@@ -74,12 +78,14 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%s must be positive, not %d", name, n))
 		}
 	}
-	positive("tasks", int64(c.Tasks))
+	positive("subscribes", int64(c.Subscribes))
+	positive("publishes", int64(c.Publishes))
 	positive("max sessions", int64(c.MaxSessions))
 	positive("max handshakes", int64(c.MaxHandshakes))
 	positive("max requests", int64(c.MaxRequests))
 	positive("max subscriptions", int64(c.MaxSubscriptions))
 	positive("max message bytes", c.MaxMessageBytes)
+	positive("max input bytes", c.MaxInputBytes)
 	positive("drain rate", int64(c.DrainRate))
 	positive("handshake timeout", int64(c.HandshakeTimeout))
 	positive("subscribe timeout", int64(c.SubscribeTimeout))

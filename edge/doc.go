@@ -10,10 +10,14 @@
 //	worker (Config.Workers)        Serve                    its sessions: every write, every end;           Serve ends
 //	                                                        their subscriptions, queues of publishes
 //	poller, one a worker           Serve                    reads, parsers, epoll                           its worker has ended
-//	task (at most 2×Config.Tasks)  Serve                    one call of Subscribe or Publish at a time      the call ends; its context does
+//	task (Subscribes, Publishes)   Serve                    one call of Subscribe or Publish at a time      the call ends; its context does
 //	request                        net/http, Serve          a connection that is no socket                  as in net/http
 //
 // Fields of a session are grouped by owner. What passes between the goroutines goes through a worker's inbox, or is atomic.
+//
+// A call has its deadline from when the client asked for it; waiting for a place among the calls costs no goroutine, and no topic has more
+// than half of the places. Input that is held (unfinished messages, what waits for a worker, queued publishes, keys) is bounded for the
+// process, by Config.MaxInputBytes, see input.
 //
 // A descriptor's number is used again as soon as it is closed, by any connection; so no number is kept. Reads and writes go through
 // syscall.RawConn, which holds the descriptor during the call and refuses after Close, and epoll's user data is a place in a table with

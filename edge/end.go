@@ -118,6 +118,7 @@ func (w *worker) drop(s *session) {
 	w.poller.remove(s)
 	_ = s.conn.Close() // nothing is lost by an error: the peer's side is told by the close frame, ours is done
 	s.pend, s.ctl = nil, nil
+	w.srv.input.discharge(s)
 	w.srv.left(s)
 }
 

@@ -74,5 +74,28 @@ func (l *Life) Judge(now, received time.Duration, stuck bool, cfg Config) string
 	return r.Name
 }
 
-// HostAllowed is hostAllowed.
-func HostAllowed(host string, allowed []string) bool { return hostAllowed(host, allowed) }
+// Tasks is tasks.
+type Tasks struct{ t *tasks }
+
+// NewTasks is newTasks.
+func NewTasks(limit int) Tasks { return Tasks{newTasks(limit)} }
+
+// Run is tasks.run; drop is tasks.drop of it.
+func (t Tasks) Run(topic string, deadline time.Time, call, late func()) (drop func() bool) {
+	k := t.t.run(topic, deadline, call, late)
+	return func() bool { return t.t.drop(k) }
+}
+
+// Expire is tasks.expire.
+func (t Tasks) Expire(now time.Time) { t.t.expire(now) }
+
+// Wait is tasks.wait.
+func (t Tasks) Wait() { t.t.wait() }
+
+// Left is what tasks still know of: topics.
+func (t Tasks) Left() int {
+	t.t.mu.Lock()
+	defer t.t.mu.Unlock()
+	return len(t.t.lines) + len(t.t.turns) + t.t.running
+}
+

@@ -277,9 +277,9 @@ func TestConfigValidate(t *testing.T) {
 	}
 	cfg.AllowedOrigins = []string{"example.org"}
 	cfg.StallTimeout = time.Second
-	cfg.Tasks = 0
+	cfg.Subscribes = 0
 	err := cfg.Validate()
-	for _, want := range []string{"example.org", "stall timeout", "tasks"} {
+	for _, want := range []string{"example.org", "stall timeout", "subscribes"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q in it", err, want)
 		}

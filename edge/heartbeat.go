@@ -62,6 +62,8 @@ func (c *Config) tickPeriod() time.Duration {
 // tick looks at every session: pings, heartbeats, liveness, and connections whose closing takes too long.
 func (w *worker) tick(now int64) {
 	w.tickAt = now + int64(w.srv.cfg.tickPeriod())
+	w.srv.subscribes.expire(time.Now())
+	w.srv.publishes.expire(time.Now())
 	up := w.srv.cfg.UpstreamAvailable == nil || w.srv.cfg.UpstreamAvailable()
 	w.upstream = up
 	blocked, held := 0, 0

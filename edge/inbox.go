@@ -15,8 +15,9 @@ const maxInbox = 4096
 
 // post is something that happened to a session: a frame.Op or *frame.Error of the client's, or one of the types below.
 type post struct {
-	s    *session
-	what any
+	s       *session
+	what    any
+	charged int64 // bytes of input
 }
 
 type (
@@ -28,9 +29,9 @@ type (
 		sub *hub.Subscription
 		err error
 	}
-	// published is the result of a publish of the n oldest records of the session's queue.
+	// published is the result of a publish of the n oldest records of the session's queue, which hold cost bytes of input.
 	published struct {
-		n       int
+		n, cost int
 		results []*tailracev1.PublishResult
 		err     error
 	}
@@ -107,7 +108,7 @@ func (b *inbox) deliver(posts []post, writable []*session) {
 // post is called by tasks, whose number is bounded. It never waits.
 func (b *inbox) post(s *session, what any) {
 	b.mu.Lock()
-	b.posts = append(b.posts, post{s, what})
+	b.posts = append(b.posts, post{s: s, what: what})
 	b.mu.Unlock()
 	b.signal()
 }

@@ -194,10 +194,15 @@ type publisher struct {
 	next  int64
 	fail  error
 	gate  chan struct{}
+	held  string // the topic that gate is for; empty: all
+	deaf  bool   // the gate holds up also what has no time left
 }
 
 func (p *publisher) Publish(ctx context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error) {
-	if p.gate != nil {
+	if p.gate != nil && (p.held == "" || p.held == topic) {
+		if p.deaf {
+			ctx = context.WithoutCancel(ctx)
+		}
 		select {
 		case <-p.gate:
 		case <-ctx.Done():

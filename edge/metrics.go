@@ -17,7 +17,7 @@ type metrics struct {
 	held          prometheus.Gauge
 }
 
-func newMetrics(r prometheus.Registerer) *metrics {
+func newMetrics(r prometheus.Registerer, in *input) *metrics {
 	m := &metrics{
 		sessions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tailrace_edge_sessions", Help: "Open sockets."}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -39,7 +39,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		m.ended.WithLabelValues(why.Name, why.Initiator)
 	}
 	if r != nil {
-		r.MustRegister(m.sessions, m.ended, m.refused, m.subscriptions, m.records, m.bytes, m.writes, m.passes, m.messages, m.stalled, m.held)
+		r.MustRegister(m.sessions, m.ended, m.refused, m.subscriptions, m.records, m.bytes, m.writes, m.passes, m.messages, m.stalled, m.held,
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "tailrace_edge_input_bytes", Help: "Bytes held of what sockets sent, of those that hold more than 4 KiB.",
+			}, func() float64 { return float64(in.held.Load()) }))
 	}
 	return m
 }

@@ -235,16 +235,18 @@ func (p *poller) held(s *session) bool {
 	return s.paused.Load() || !s.starved.CompareAndSwap(true, false)
 }
 
-func (p *poller) post(s *session, what any) { p.posts = append(p.posts, post{s, what}) }
+func (p *poller) post(s *session, what any) { p.posts = append(p.posts, post{s: s, what: what}) }
 
 // take parses what came.
 func (p *poller) take(s *session, data []byte) {
+	in := &p.worker.srv.input
 	for len(data) > 0 && !s.deaf {
 		n, it, payload := s.in.next(data, p.worker.srv.cfg.MaxMessageBytes)
 		data = data[n:]
 		switch it {
 		case itemNone, itemPong:
 		case itemMessage:
+			in.charge(s, 0)
 			p.message(s, payload)
 		case itemPing:
 			p.post(s, ping{string(payload)})
@@ -261,17 +263,35 @@ func (p *poller) take(s *session, data []byte) {
 			p.post(s, ended{reason: s.in.bad, cause: s.in.cause})
 		}
 	}
+	if !in.charge(s, cap(s.in.msg)) {
+		p.refuse(s, "unfinished message")
+	}
 }
 
 func (p *poller) message(s *session, msg []byte) {
+	charged, ok := p.worker.srv.input.post(len(msg))
+	if !ok {
+		p.refuse(s, "message")
+		return
+	}
+	var what any
 	op, bad := frame.Parse(msg)
 	switch {
 	case bad == nil:
-		p.post(s, op)
+		what = op
 	case bad.Close != 0:
 		s.deaf = true
-		p.post(s, ended{reason: &endBadFrame, cause: bad.Message})
+		what = ended{reason: &endBadFrame, cause: bad.Message}
 	default:
-		p.post(s, bad)
+		what = bad
 	}
+	p.posts = append(p.posts, post{s: s, what: what, charged: charged})
+}
+
+// refuse ends a session that asks for more input than there is memory for.
+func (p *poller) refuse(s *session, what string) {
+	s.in.fail(&endOverLimit, what)
+	s.deaf = true
+	p.worker.srv.input.charge(s, 0)
+	p.post(s, ended{reason: s.in.bad, cause: s.in.cause})
 }

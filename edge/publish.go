@@ -24,10 +24,25 @@ const (
 
 // publishing is a session's queue of records to publish, in order. The first busy ones are under way, in one call.
 type publishing struct {
-	queue []*frame.Publish
-	sizes []int
+	queue []queued
 	bytes int
 	busy  int
+	call  *task
+}
+
+// queued is a record to publish.
+type queued struct {
+	op   *frame.Publish
+	size int
+	by   time.Time // when it has to be answered
+}
+
+// cost is about what records hold in memory.
+func cost(records []queued) (n int) {
+	for i := range records {
+		n += opCost + records[i].size
+	}
+	return n
 }
 
 func (w *worker) publish(s *session, op *frame.Publish) {
@@ -39,7 +54,7 @@ func (w *worker) publish(s *session, op *frame.Publish) {
 		s.pub = &publishing{}
 	}
 	p := s.pub
-	if slices.ContainsFunc(p.queue, func(o *frame.Publish) bool { return o.ID == op.ID }) {
+	if slices.ContainsFunc(p.queue, func(q queued) bool { return q.op.ID == op.ID }) {
 		w.refuse(s, &frame.Error{
 			Re: "publish", ID: op.ID, Code: "already_exists", Reason: "ID_IN_USE", Outcome: "refused",
 			Message: "the id is in use by a publish of this session",
@@ -53,30 +68,36 @@ func (w *worker) publish(s *session, op *frame.Publish) {
 		w.refuse(s, e)
 		return
 	}
-	p.queue, p.sizes = append(p.queue, op), append(p.sizes, size)
+	p.queue = append(p.queue, queued{op, size, time.Now().Add(w.srv.cfg.PublishTimeout)})
 	p.bytes += size
+	if !w.srv.input.keep(s, cost(p.queue[len(p.queue)-1:])) {
+		w.end(s, &endOverLimit, "publish")
+		return
+	}
 	w.startPublish(s)
 }
 
-// startPublish sends what is queued for one topic, unless something is under way: one call at a time keeps the order.
+// startPublish sends what is queued for one topic, unless something is under way: one call at a time keeps the order. The oldest record says
+// how long all may wait to be sent, the newest when the call ends: a record that waited for others may take twice PublishTimeout.
 func (w *worker) startPublish(s *session) {
 	p := s.pub
 	if p.busy > 0 || len(p.queue) == 0 {
 		return
 	}
-	topic := p.queue[0].Topic
-	for p.busy < len(p.queue) && p.queue[p.busy].Topic == topic {
+	topic := p.queue[0].op.Topic
+	for p.busy < len(p.queue) && p.queue[p.busy].op.Topic == topic {
 		p.busy++
 	}
-	records := make([]*tailracev1.PublishRecord, p.busy)
+	sent := p.queue[:p.busy]
+	records := make([]*tailracev1.PublishRecord, len(sent))
 	for i := range records {
-		records[i] = p.queue[i].Record
+		records[i] = sent[i].op.Record
 	}
-	srv := w.srv
-	srv.publishes.run(func() {
-		ctx, cancel := context.WithTimeout(srv.ctx, srv.cfg.PublishTimeout)
+	srv, oldest, newest := w.srv, sent[0].by, sent[len(sent)-1].by
+	result := published{n: len(sent), cost: cost(sent)}
+	p.call = srv.publishes.run(topic, oldest, func() {
+		ctx, cancel := context.WithDeadline(srv.ctx, newest)
 		defer cancel()
-		result := published{n: len(records)}
 		ask := access.Request{Identity: s.identity, Action: access.ActionPublish, Topic: topic}
 		if err := access.Allow(ctx, ask); err != nil {
 			result.err = denied{err}
@@ -84,13 +105,21 @@ func (w *worker) startPublish(s *session) {
 			result.results, result.err = srv.publisher.Publish(ctx, topic, records)
 		}
 		w.inbox.post(s, result)
+	}, func() {
+		result.err = hub.ErrUnavailable
+		w.inbox.post(s, result)
 	})
 }
 
 // published answers a call's records and starts the next.
 func (w *worker) published(s *session, r published) {
+	w.srv.input.keep(s, -r.cost)
+	if s.state != open {
+		return
+	}
 	p := s.pub
-	for i, op := range p.queue[:r.n] {
+	for i, q := range p.queue[:r.n] {
+		op := q.op
 		w.msg = w.msg[:0]
 		switch {
 		case r.err != nil:
@@ -102,9 +131,9 @@ func (w *worker) published(s *session, r published) {
 			w.msg = frame.AppendResult(w.msg, op.ID, missingResult())
 		}
 		w.say(s)
-		p.bytes -= p.sizes[i]
+		p.bytes -= q.size
 	}
-	p.queue, p.sizes, p.busy = slices.Delete(p.queue, 0, r.n), slices.Delete(p.sizes, 0, r.n), 0
+	p.queue, p.busy, p.call = slices.Delete(p.queue, 0, r.n), 0, nil
 	if len(p.queue) == 0 {
 		s.pub = nil
 		if s.retiring {
@@ -134,5 +163,17 @@ func missingResult() *tailracev1.PublishResult {
 	}}}
 }
 
-// forgetPublishes drops what was not sent yet when the session ends: it is certainly not in the log. What is under way ends by itself.
-func (w *worker) forgetPublishes(s *session) { s.pub = nil }
+// forgetPublishes drops what was not sent yet when the session ends: it is certainly not in the log. What is under way ends by itself, and
+// is charged for until then.
+func (w *worker) forgetPublishes(s *session) {
+	p := s.pub
+	if p == nil {
+		return
+	}
+	sent := p.busy
+	if p.call != nil && w.srv.publishes.drop(p.call) {
+		sent = 0
+	}
+	w.srv.input.keep(s, -cost(p.queue[sent:]))
+	s.pub = nil
+}

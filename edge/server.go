@@ -32,8 +32,9 @@ type Server struct {
 	base      time.Time    // of now
 
 	workers    []*worker
-	subscribes tasks
-	publishes  tasks
+	subscribes *tasks
+	publishes  *tasks
+	input      input
 
 	// Set by Serve before anything else runs.
 	ctx      context.Context // of tasks
@@ -67,10 +68,11 @@ func New(cfg Config, h *hub.Hub, publisher Publisher, rest http.Handler, log *sl
 		cfg.Workers = runtime.GOMAXPROCS(0)
 	}
 	s := &Server{
-		cfg: cfg, hub: h, publisher: publisher, log: log, metrics: newMetrics(r), rest: rest, base: time.Now(),
-		subscribes: tasks{max: cfg.Tasks}, publishes: tasks{max: cfg.Tasks},
+		cfg: cfg, hub: h, publisher: publisher, log: log, rest: rest, base: time.Now(),
+		subscribes: newTasks(cfg.Subscribes), publishes: newTasks(cfg.Publishes), input: input{max: cfg.MaxInputBytes},
 		handshakes: make(chan struct{}, cfg.MaxHandshakes), stopping: make(chan struct{}),
 	}
+	s.metrics = newMetrics(r, &s.input)
 	s.settled = sync.NewCond(&s.mu)
 	return s, nil
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"tailrace.dev/tailrace/edge/frame"
 	"tailrace.dev/tailrace/services/access"
@@ -40,6 +41,8 @@ type session struct {
 	blocked  atomic.Bool  // a write was short: the worker waits for writability
 	paused   atomic.Bool  // what is to be sent is over its bound: the poller does not read on
 	starved  atomic.Bool  // the poller stopped reading because of paused
+	// Bytes of the unfinished message that the session is charged for; see input.
+	unfinished atomic.Int64
 
 	// Owned by the poller.
 	in   reader
@@ -64,6 +67,7 @@ type session struct {
 	pong     []byte // payload of the ping to answer at the next frame border; only the newest is due (RFC 6455, section 5.5.3)
 	hasPong  bool
 	pub      *publishing // nil until the first publish
+	kept     int         // bytes of input held in pub and subs
 	life     life
 	reason   *reason
 	cause    string
@@ -78,10 +82,13 @@ type subscription struct {
 	s       *session
 	sub     *hub.Subscription // nil until started
 	request *hub.Request      // nil once started
+	by      time.Time         // when the subscribe has to be answered
+	cost    int               // bytes of input that it holds
 	id      string
 	as      frame.As
 	token   uint64
-	cancel  context.CancelFunc // of the subscribe under way
+	call    *task              // the subscribe under way
+	cancel  context.CancelFunc // of it
 	crowd   *crowd             // nil unless the whole topic is subscribed
 	seat    int32              // in crowd
 	group   int32              // 1 + index into worker.groups, during a pass
