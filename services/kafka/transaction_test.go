@@ -38,10 +38,11 @@ func testTransactions(t *testing.T, cluster *kafkatest.Cluster) {
 		transaction(t, k, topic, 3, kgo.TryCommit)
 		transaction(t, k, topic, 2, kgo.TryAbort)
 	}
-	end := resolve(t, c, topic, hub.Query{}).Partitions[0].End
-	if end < 15+6 {
-		t.Errorf("end %d, want 15 records and 6 markers at least", end)
-	}
+	var end int64
+	eventually(t, func() bool { // the broker answers before it has written the marker
+		end = resolve(t, c, topic, hub.Query{}).Partitions[0].End
+		return end >= 15+6
+	}, "the log has 15 records and 6 markers, its end is %d", end)
 	// The log ends with an aborted transaction: the position must pass it without a record.
 	eventually(t, func() bool { return live.position(0) >= end }, "live to %d", end)
 	if got := len(live.got(0)); got != 9 {
