@@ -64,7 +64,7 @@ func (w *world) do(s step) error {
 		*v.oldest = max(*v.oldest, oldest)
 		w.tracef("%s/%d: retained from %d", name, i, oldest)
 	case opTruncate:
-		w.truncate(random, p)
+		return w.truncate(random, p)
 	case opRecreate:
 		w.createTopic(name, t.count()+random.Int32N(2))
 	case opDelete:
@@ -191,20 +191,30 @@ func keyName(i int) []byte { return fmt.Appendf(nil, "key-%d", i) }
 
 // truncate loses the end of a partition that the hub has followed to beyond there, and has it told at once: nobody can tell a truncation
 // that happened while nobody looked.
-func (w *world) truncate(random *rand.Rand, p *plainPartition) {
+func (w *world) truncate(random *rand.Rand, p *plainPartition) error {
+	if s := w.any(random); s != nil && random.IntN(2) == 0 {
+		w.src.SetDelays(hubtest.Delays{AfterRead: 30 * time.Millisecond}) // what it asks for now comes when it is history no more
+		if err := w.pull(s, 1, limits[random.IntN(len(limits))]); err != nil {
+			return err
+		}
+		if err := w.settle(); err != nil {
+			return err
+		}
+	}
 	v := p.now()
 	next, followed := w.src.FollowedTo(p.topic, p.number)
 	if !followed || next <= *v.oldest || next > v.high() || p.unavailable {
-		return
+		return nil
 	}
 	if slices.ContainsFunc(w.pending, func(a *attempt) bool { return a.seat.request.Topic == p.topic }) {
-		return // what was resolved before cannot be told from what was resolved after
+		return nil // what was resolved before cannot be told from what was resolved after
 	}
 	high := *v.oldest + random.Int64N(next-*v.oldest)
 	w.src.Truncate(p.topic, p.number, high)
 	p.truncate(high)
 	w.src.Deliver(p.topic, p.number, 0)
 	w.tracef("%s/%d: truncated to %d", p.topic, p.number, high)
+	return nil
 }
 
 func (w *world) deliverAll() {
