@@ -175,37 +175,44 @@ func (r *races) visit(random *rand.Rand, s *seat, leaves bool) (ended bool, err 
 			}
 			pause(random)
 		}
-		r.mu.Lock()
-		err = s.judgeMoved()
-		atEnd := s.atEnd()
-		r.mu.Unlock()
-		if err != nil {
-			return false, err
-		}
-		select {
-		case <-r.written:
-			if atEnd {
-				s.sub.Close()
-				return true, nil
-			}
-		default:
-		}
-		select {
-		case <-s.waker.moved:
-		case <-s.waker.ready:
-		case <-r.writtenOnce(atEnd):
-		case <-time.After(30 * time.Second):
-			return false, fmt.Errorf("was not woken for 30 s at %v", s.sub.Positions(nil))
+		if ended, err := r.wait(s); ended || err != nil {
+			return ended, err
 		}
 	}
 }
 
-// writtenOnce is the end of writing for those who are at the end, and nothing for others: they have to be woken.
-func (r *races) writtenOnce(atEnd bool) <-chan struct{} {
-	if atEnd {
-		return r.written
+// wait waits for the seat's waker, or the end. Heartbeats move the positions of those to whom nothing comes that is theirs; they don't pull.
+func (r *races) wait(s *seat) (ended bool, err error) {
+	heartbeat := time.NewTicker(10 * time.Millisecond)
+	defer heartbeat.Stop()
+	for late := 0; ; {
+		select {
+		case <-s.waker.moved:
+			return false, nil
+		case <-s.waker.ready:
+			return false, nil
+		case <-heartbeat.C:
+			r.mu.Lock()
+			err := s.judgeMoved()
+			atEnd := s.atEnd()
+			r.mu.Unlock()
+			if err != nil {
+				return false, err
+			}
+			select {
+			case <-r.written:
+				late++
+			default:
+			}
+			if late > 0 && atEnd {
+				s.sub.Close()
+				return true, nil
+			}
+			if late > 1000 {
+				return false, fmt.Errorf("was not woken at %v", s.sub.Positions(nil))
+			}
+		}
 	}
-	return nil
 }
 
 // atEnd says whether all cursors are where the log ends now.
