@@ -2,26 +2,11 @@ package edge
 
 import (
 	"errors"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
 )
-
-// hostAllowed says whether a Host header is one that this edge serves: localhost, a loopback address, or one of the allowed names. A page
-// whose name was rebound to our address keeps its own Host, and is refused by it.
-func hostAllowed(host string, allowed []string) bool {
-	name := hostname(host)
-	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
-		return true
-	}
-	if ip, err := netip.ParseAddr(name); err == nil && ip.Unmap().IsLoopback() {
-		return true
-	}
-	return slices.ContainsFunc(allowed, func(a string) bool { return name != "" && name == hostname(a) })
-}
 
 // originAllowed says whether a request may come from the page that its Origin header names: of the same host, or an allowed one. Without
 // the header it does not come from a browser's page (RFC 6455, section 10.2).
@@ -56,13 +41,4 @@ func parseOrigin(s string) (*url.URL, error) {
 		u.Host = strings.TrimSuffix(u.Host, ":"+port)
 	}
 	return u, nil
-}
-
-// hostname is the name in host[:port], in lower case, without brackets and the root's dot.
-func hostname(host string) string {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	return strings.ToLower(strings.TrimSuffix(host, "."))
 }

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"tailrace.dev/tailrace/services/access"
 )
 
 // Bounds of a connection that is no socket, which holds one of MaxRequests places. HandshakeTimeout is that of reading a request, with its body.
@@ -110,7 +112,7 @@ func (q *requests) answer(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		q.srv.settle(q.srv.upgrade(w, r, nil))
-	case !hostAllowed(r.Host, q.srv.cfg.AllowedHosts):
+	case !access.HostAllowed(r.Host, q.srv.cfg.AllowedHosts):
 		http.Error(w, "this host is not served here", http.StatusMisdirectedRequest)
 	default:
 		q.srv.rest.ServeHTTP(w, r)

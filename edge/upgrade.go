@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tailrace.dev/tailrace/edge/frame"
+	"tailrace.dev/tailrace/services/access"
 )
 
 // protocolJSON is the subprotocol of this build. tailrace.v1.proto is part of the contract, but not built yet: offered alone it is refused,
@@ -173,7 +174,7 @@ func (s *Server) judge(r *http.Request) *refused {
 		return &refused{http.StatusMethodNotAllowed, "a socket is opened with GET", http.Header{"Allow": {http.MethodGet}}}
 	case r.Host == "":
 		return bad("no Host")
-	case !hostAllowed(r.Host, s.cfg.AllowedHosts):
+	case !access.HostAllowed(r.Host, s.cfg.AllowedHosts):
 		return &refused{status: http.StatusMisdirectedRequest, text: "this host is not served here"}
 	case !hasToken(r.Header["Upgrade"], "websocket") || !hasToken(r.Header["Connection"], "upgrade"):
 		return bad("not a WebSocket upgrade")
