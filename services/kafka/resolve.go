@@ -72,6 +72,9 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 			return hub.Resolved{}, err
 		}
 	}
+	if q.TopicID != "" && q.TopicID != info.id {
+		named = partitions // positions in a log that is gone may name partitions that the new one does not have
+	}
 	for _, p := range named {
 		if p < 0 || p >= info.count {
 			return hub.Resolved{}, &hub.UnknownPartitionError{Topic: topic, Partition: p, Count: info.count}
