@@ -98,4 +98,3 @@ func (t Tasks) Left() int {
 	defer t.t.mu.Unlock()
 	return len(t.t.lines) + len(t.t.turns) + t.t.running
 }
-
