@@ -33,7 +33,7 @@ func (w *world) quiesce() error {
 		} else {
 			idle += glance
 			w.deliverAll() // somebody may have begun to follow
-			time.Sleep(glance)
+			time.Sleep(glance) //nolint:forbidigo // the bubble's clock
 		}
 		if err := w.settle(); err != nil {
 			return err
@@ -134,7 +134,7 @@ func (w *world) finish() error {
 			return err
 		}
 	}
-	time.Sleep(w.setup.Linger + 2*lingerSlack)
+	time.Sleep(w.setup.Linger + 2*lingerSlack) //nolint:forbidigo // the bubble's clock
 	if err := w.settle(); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package hub_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -64,7 +65,9 @@ func race(t *testing.T, seed uint64) {
 	close(r.written)
 	err := readers.Wait()
 	stop()
-	<-running
+	if end := <-running; !errors.Is(end, context.Canceled) && end != nil {
+		t.Errorf("run: %v", end)
+	}
 	if err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
 	}
@@ -109,7 +112,7 @@ func (r *races) write(random *rand.Rand, partition int32) {
 func pause(random *rand.Rand) {
 	switch n := random.IntN(60); {
 	case n == 0:
-		time.Sleep(time.Duration(random.IntN(4000)) * time.Microsecond)
+		time.Sleep(time.Duration(random.IntN(4000)) * time.Microsecond) //nolint:forbidigo // a stall is what it makes; nothing waits for it
 	case n < 20:
 		runtime.Gosched()
 	}

@@ -24,7 +24,7 @@ var (
 // must be; wakers alone suffice; nothing is left behind. A history that fails is shrunk and told with its seed.
 func TestModel(t *testing.T) {
 	if *seedFlag != 0 {
-		if err, _ := play(t, newHistory(*seedFlag).keep(*keepFlag), true); err != nil {
+		if _, err := play(t, newHistory(*seedFlag).keep(*keepFlag), true); err != nil {
 			t.Fatalf("seed %d: %v", *seedFlag, err)
 		}
 		return
@@ -40,7 +40,7 @@ func TestModel(t *testing.T) {
 					return
 				}
 				watchdog := time.AfterFunc(*hangFlag, func() { panic(fmt.Sprintf("seed %d hangs", seed)) })
-				err, _ := play(t, newHistory(seed), false)
+				_, err := play(t, newHistory(seed), false)
 				watchdog.Stop()
 				if err != nil {
 					next.Store(uint64(*seedsFlag))
@@ -55,11 +55,11 @@ func TestModel(t *testing.T) {
 func report(t *testing.T, seed uint64, first error) {
 	t.Helper()
 	fails := func(h history) bool {
-		err, _ := play(t, h, false)
+		_, err := play(t, h, false)
 		return err != nil && kind(err) == kind(first)
 	}
 	small := shrink(newHistory(seed), fails, time.Now().Add(*shrinkFlag))
-	err, lines := play(t, small, true)
+	lines, err := play(t, small, true)
 	t.Errorf("seed %d: %v\nshrunk to %d steps (go test -run 'TestModel$' -hub.seed %d -hub.keep %s) on %+v: %v\n%s",
 		seed, first, len(small.steps), seed, small.names(), small.setup, err, strings.Join(lines, "\n"))
 }

@@ -106,7 +106,7 @@ func (w *world) tracef(format string, args ...any) {
 }
 
 // play runs a history and returns what was wrong, and the trace if it is asked for.
-func play(t *testing.T, h history, tracing bool) (err error, lines []string) {
+func play(t *testing.T, h history, tracing bool) (lines []string, err error) {
 	w := &world{setup: h.setup, tracing: tracing, log: newPlainLog(), needed: map[place]time.Time{}}
 	defer func() {
 		// A deadlock of the bubble panics here: goroutines were left behind, or wait for ever.
@@ -118,7 +118,7 @@ func play(t *testing.T, h history, tracing bool) (err error, lines []string) {
 	synctest.Test(t, func(*testing.T) {
 		err = w.run(h.steps)
 	})
-	return err, w.lines
+	return w.lines, err
 }
 
 func (w *world) run(steps []step) error {
@@ -143,7 +143,7 @@ func (w *world) run(steps []step) error {
 	synctest.Wait()
 	if err == nil {
 		select {
-		case <-done:
+		case <-done: //nolint:errcheck // Run returns when its context ends, with that error
 			if following := w.src.Counts().Following; following > 0 {
 				err = fmt.Errorf("%d partitions are followed after Run returned", following)
 			}
