@@ -32,7 +32,7 @@ func (w *world) quiesce() error {
 			}
 		} else {
 			idle += glance
-			w.deliverAll() // somebody may have begun to follow
+			w.deliverAll()     // somebody may have begun to follow
 			time.Sleep(glance) //nolint:forbidigo // the bubble's clock
 		}
 		if err := w.settle(); err != nil {

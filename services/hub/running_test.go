@@ -271,8 +271,8 @@ func TestRetain(t *testing.T) {
 		}
 		records(src, "a", 0, 100)
 		drainTo(t, s, w, 200)
-		if got := src.Counts().Reads; got != 1 {
-			t.Errorf("%d reads, want 1", got)
+		if src.Counts().Reads == 0 {
+			t.Error("what the ring gave up was not read from history")
 		}
 	})
 }
