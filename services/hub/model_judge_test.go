@@ -135,6 +135,16 @@ func (r *reader) partitions(count int32) []int32 {
 	return partitions
 }
 
+// added returns what is read of partitions that were not there when the subscription began, where positions say nothing of them.
+func (r *reader) added(count int32) []int32 {
+	later := *r
+	later.request.Start = hub.Start{Kind: r.request.Start.Kind}
+	if r.request.Start.Missing == hub.MissingSkip {
+		return nil
+	}
+	return later.partitions(count)
+}
+
 // judgeStartGap expects the gap that tells why reading does not begin where it was asked to.
 func (r *reader) judgeStartGap(c *cursor, p *hub.Part) error {
 	want := hub.GapStart

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 
@@ -19,7 +18,12 @@ type reader struct {
 	sub     *hub.Subscription
 	log     *plainLog
 	lock    sync.Locker // of the log; none is needed where all take turns
-	shared  bool        // uses At, Read and Skip where it can
+	shared  bool        // uses At, Read and Skip where it can, and forms
+	forms   *forms      // nil: nobody counts
+	before  struct {    // the last batch that came by Read
+		at    hub.Seq
+		first *hub.Entry
+	}
 
 	keys    map[string]struct{} // nil: all records
 	grows   bool                // reads partitions that are added later
@@ -168,9 +172,16 @@ func (r *reader) pull(limit int) (any bool, err error) {
 
 // take pulls, or where the reader may share, reads as all who stand at its place do: then entries come whole.
 func (r *reader) take(limit int) (batch hub.Batch, whole bool, err error) {
-	if at, shared := r.sub.At(); shared && r.shared && r.sub.Topic().Read(at, limit, &batch) {
+	at, shared := r.sub.At()
+	if shared && r.shared && r.sub.Topic().Read(at, limit, &batch) {
 		r.sub.Skip(&batch)
+		if len(batch.Parts) > 0 {
+			r.before.at, r.before.first = at, batch.Parts[0].Entry
+		}
 		return batch, true, nil
+	}
+	if r.before.first != nil && r.sub.Topic().Read(r.before.at, limit, &batch) && (len(batch.Parts) == 0 || batch.Parts[0].Entry != r.before.first) {
+		return batch, true, fmt.Errorf("Read(%d) once began with another entry", r.before.at)
 	}
 	batch, err = r.sub.Pull(limit)
 	return batch, false, err
@@ -185,6 +196,9 @@ func (r *reader) judge(b *hub.Batch, limit int) error {
 			return fmt.Errorf("%s at %d: %w", describe(p), before, err)
 		}
 		r.trace("%s gets %s", r.name, describe(p))
+		if err := r.judgeForm(p); err != nil {
+			return fmt.Errorf("%s: %w", describe(p), err)
+		}
 		if p.Kind == hub.Records {
 			records += p.Hi - p.Lo
 			bytes += len(p.Piece(p.Lo, p.Hi))
@@ -361,110 +375,3 @@ func (r *reader) scope() hub.KeyScope {
 	}
 	return hub.KeyScopeHashed
 }
-
-// judgeEnd judges a final error.
-func (r *reader) judgeEnd(end error) error {
-	var outOfRange *hub.OffsetOutOfRangeError
-	switch {
-	case errors.Is(end, io.EOF):
-		if err := r.judgePositions(); err != nil {
-			return err
-		}
-		if !r.stopReached() && !r.anyReset() {
-			return errors.New("EOF before the stop was reached")
-		}
-	case errors.Is(end, hub.ErrTopicDeleted):
-		if !r.mayBeGone() {
-			return errors.New("the topic was not deleted")
-		}
-	case errors.Is(end, hub.ErrDraining):
-		if !r.drained {
-			return errors.New("the hub does not drain")
-		}
-	case errors.As(end, &outOfRange):
-		return r.judgeOutOfRange(outOfRange)
-	default:
-		return fmt.Errorf("unexpected end: %w", end)
-	}
-	return nil
-}
-
-func (r *reader) judgeOutOfRange(e *hub.OffsetOutOfRangeError) error {
-	if r.request.OnOutOfRange != hub.OutOfRangeFail {
-		return errors.New("the policy is not to fail")
-	}
-	c := r.cursors[e.Partition]
-	if c == nil {
-		return fmt.Errorf("%w: of a partition that is not read", e)
-	}
-	now := c.partition.now()
-	if e.Offset < *now.oldest || e.Offset > now.end() || !slices.Contains(c.reach(), now) {
-		return nil
-	}
-	return fmt.Errorf("%w: but the log holds [%d, %d)", e, *now.oldest, now.end())
-}
-
-// gone says whether a log that is read was deleted for good, so that the reader has to end.
-func (r *reader) gone() bool {
-	for _, c := range r.cursors {
-		alive := func(v *life) bool { return !r.deleted(v) }
-		if !slices.ContainsFunc(c.reach(), alive) {
-			return true
-		}
-	}
-	return false
-}
-
-// mayBeGone says whether the reader may end: also where a later log was deleted that came and went unnoticed.
-func (r *reader) mayBeGone() bool {
-	for _, c := range r.cursors {
-		if slices.ContainsFunc(c.partition.lives[c.reach()[0].index:], r.deleted) {
-			return true
-		}
-	}
-	return len(r.cursors) == 0 && len(r.log.topics[r.request.Topic].gone) > 0
-}
-
-func (r *reader) deleted(v *life) bool {
-	return slices.Contains(r.log.topics[r.request.Topic].gone, v.id)
-}
-
-func (r *reader) anyReset() bool {
-	for _, c := range r.cursors {
-		if c.reset || len(c.partition.lives) > 1 {
-			return true
-		}
-	}
-	return false
-}
-
-func describeRequest(r hub.Request) string {
-	start := fmt.Sprintf("start %d", r.Start.Kind)
-	if r.Start.Kind == hub.AtPositions {
-		start = fmt.Sprintf("positions %v missing %d", r.Start.Positions, r.Start.Missing)
-	}
-	return fmt.Sprintf("%s id %q partitions %v keys %q scope %d %s stop %+v policy %d most %d",
-		r.Topic, r.TopicID, r.Partitions, r.Keys, r.KeyScope, start, r.Stop, r.OnOutOfRange, r.MaxRecordBytes)
-}
-
-func describe(p *hub.Part) string {
-	switch p.Kind {
-	case hub.Records:
-		var offsets []int64
-		for i := p.Lo; i < p.Hi; i++ {
-			offsets = append(offsets, p.Meta[i].Offset)
-		}
-		return fmt.Sprintf("records %v of partition %d [%d, %d)", offsets, p.Partition, p.From, p.Next)
-	case hub.Gap:
-		return fmt.Sprintf("gap of partition %d [%d, %d) reason %d", p.Partition, p.From, p.Next, p.Reason)
-	case hub.Topology:
-		return fmt.Sprintf("topology %d", p.Count)
-	}
-	return fmt.Sprintf("kind %d of partition %d [%d, %d)", p.Kind, p.Partition, p.From, p.Next)
-}
-
-// noLock is the lock of a log that only one goroutine uses at a time.
-type noLock struct{}
-
-func (noLock) Lock()   {}
-func (noLock) Unlock() {}

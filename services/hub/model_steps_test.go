@@ -237,7 +237,11 @@ func (w *world) request(random *rand.Rand, t *plainTopic) hub.Request {
 	}
 	if random.IntN(2) == 0 {
 		for range 1 + random.IntN(3) {
-			r.Keys = append(r.Keys, keyName(random.IntN(keyNames)))
+			key := keyName(random.IntN(keyNames))
+			if random.IntN(8) == 0 {
+				key = []byte{} // which is not the same as none
+			}
+			r.Keys = append(r.Keys, key)
 		}
 	}
 	if random.IntN(5) == 0 {
@@ -300,7 +304,7 @@ func (w *world) subscribe(request hub.Request, random *rand.Rand) {
 		s.waker = w.readers[random.IntN(len(w.readers))].waker
 	}
 	s.reader = newReader(fmt.Sprintf("reader %d", w.serial), request, w.log)
-	s.trace, s.shared = w.tracef, random.IntN(2) == 0
+	s.trace, s.shared, s.forms = w.tracef, random.IntN(2) == 0, &w.forms
 	a := &attempt{seat: s, done: make(chan struct{}), deadline: time.Now().Add(3 * time.Second)}
 	a.before = t.snapshot(func(i int32) (int64, bool) { return w.src.FollowedTo(t.name, i) })
 	for _, other := range w.readers {

@@ -29,6 +29,7 @@ type world struct {
 	resume  []resume
 	lines   []string
 	tracing bool
+	forms   forms
 }
 
 // setup is what does not change within a history.
@@ -107,7 +108,7 @@ func (w *world) tracef(format string, args ...any) {
 
 // play runs a history and returns what was wrong, and the trace if it is asked for.
 func play(t *testing.T, h history, tracing bool) (lines []string, err error) {
-	w := &world{setup: h.setup, tracing: tracing, log: newPlainLog(), needed: map[place]time.Time{}}
+	w := &world{setup: h.setup, tracing: tracing, log: newPlainLog(), needed: map[place]time.Time{}, forms: forms{made: map[*hub.Entry]int{}}}
 	defer func() {
 		// A deadlock of the bubble panics here: goroutines were left behind, or wait for ever.
 		if p := recover(); p != nil && err == nil {
@@ -297,6 +298,9 @@ func (w *world) audit() error {
 	}
 	if held := stats.RingBytes + stats.ChunkBytes + stats.FormBytes; held > w.setup.Budget+budgetSlack || held < 0 {
 		return fmt.Errorf("rings hold %d, chunks %d, forms %d bytes; the budget is %d", stats.RingBytes, stats.ChunkBytes, stats.FormBytes, w.setup.Budget)
+	}
+	if stats.FormBytes > w.forms.bytes {
+		return fmt.Errorf("forms hold %d bytes, %d were made", stats.FormBytes, w.forms.bytes)
 	}
 	if following := w.src.Counts().Following; stats.Partitions != following {
 		return fmt.Errorf("stats say %d partitions are followed, it is %d", stats.Partitions, following)
