@@ -18,8 +18,12 @@ func (w *worker) end(s *session, r *reason, cause string) {
 		w.drop(s)
 		return
 	}
-	if r.comeBack() && r.Code >= 4000 {
-		w.msg = frame.AppendGoodbye(w.msg[:0], int(r.Code), r.Text, 0, comeBackSpread)
+	if r.Code >= 4000 { // the others say that frames are not understood, or that there is no time for more
+		spread := comeBackSpread
+		if !r.comeBack() {
+			spread = -1
+		}
+		w.msg = frame.AppendGoodbye(w.msg[:0], int(r.Code), r.Text, 0, spread)
 		w.say(s)
 	}
 	w.msg = appendClosePayload(w.msg[:0], r.Code, r.Text)

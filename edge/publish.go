@@ -19,6 +19,7 @@ import (
 const (
 	maxQueued      = 256     // records waiting or under way
 	maxQueuedBytes = 4 << 20 // of them together
+	maxCallBytes   = 1 << 20 // of one call, or one record: the service refuses a larger call than 4 MiB whole, whatever its records are
 	queueRetry     = 100 * time.Millisecond
 )
 
@@ -84,8 +85,9 @@ func (w *worker) startPublish(s *session) {
 	if p.busy > 0 || len(p.queue) == 0 {
 		return
 	}
-	topic := p.queue[0].op.Topic
-	for p.busy < len(p.queue) && p.queue[p.busy].op.Topic == topic {
+	topic, room := p.queue[0].op.Topic, maxCallBytes
+	for p.busy < len(p.queue) && p.queue[p.busy].op.Topic == topic && (p.busy == 0 || p.queue[p.busy].size <= room) {
+		room -= p.queue[p.busy].size
 		p.busy++
 	}
 	sent := p.queue[:p.busy]

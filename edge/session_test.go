@@ -324,6 +324,32 @@ func TestPublish(t *testing.T) {
 	}
 }
 
+// TestPublishCallsAreBounded: what a session has queued goes to the service in calls that it does not refuse for their size.
+func TestPublishCallsAreBounded(t *testing.T) {
+	r := start(t, config())
+	r.publisher.gate = make(chan struct{}, 100)
+	c := r.dial(t, "/ws")
+	c.expect(t, "welcome")
+	for i := range 8 {
+		c.say(t, fmt.Sprintf(`{"op":"publish","id":"%d","topic":"orders","text":"%s"}`, i, strings.Repeat("x", 400<<10)))
+	}
+	c.say(t, `{"op":"ping","id":"all are queued"}`)
+	c.expect(t, "pong")
+	close(r.publisher.gate)
+	for i := range 8 {
+		if m := c.expect(t, "published"); m.ID != fmt.Sprint(i) {
+			t.Errorf("got %+v, want the answer to %d", m, i)
+		}
+	}
+	r.publisher.mu.Lock()
+	defer r.publisher.mu.Unlock()
+	for _, call := range r.publisher.calls {
+		if len(call) > 2 {
+			t.Errorf("a call of %d records of 400 KiB", len(call))
+		}
+	}
+}
+
 // TestFloodWithoutReading: a client that asks on and on and takes no answer is not read from beyond a bound; once it reads it gets all.
 func TestFloodWithoutReading(t *testing.T) {
 	r := start(t, config())
