@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ const (
 	chunkCost    = 1 << 20         // what of a request is admitted at once
 	drainBound   = 5 * time.Second // at shutdown, for acknowledgements under way
 	purgeBound   = time.Second     // for the answers of what was given up then
+	renewPause   = time.Second     // between attempts to open a producer
 )
 
 // producer appends records. Its goroutine owns the client; another takes the delivery reports. What callers have handed over is bounded by
@@ -37,8 +39,29 @@ type producer struct {
 type instance struct {
 	p      *confluent.Producer
 	out    atomic.Int64  // records without a delivery report
-	cost   atomic.Int64  // of those
 	events chan struct{} // closed when the last report was taken
+
+	mu    sync.Mutex // guards the fields below
+	cost  int64      // room that records without a report hold
+	ended bool       // that room was given back: reports that come late give back nothing
+}
+
+// hold notes room that a record takes until its report; a negative cost is given back. It returns false once that is not the record's to do.
+func (i *instance) hold(cost int64) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.ended {
+		i.cost += cost
+	}
+	return !i.ended
+}
+
+// letGo ends hold and returns what was held.
+func (i *instance) letGo() int64 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ended = true
+	return i.cost
 }
 
 func newProducer(c *Client) *producer {
@@ -70,6 +93,7 @@ func (p *producer) renew() error {
 // run hands records over until ctx ends, then waits for what is under way, within bounds, and closes the client.
 func (p *producer) run(ctx context.Context) {
 	defer close(p.stopped)
+	var retry <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -82,14 +106,22 @@ func (p *producer) run(ctx context.Context) {
 			if i != p.live {
 				continue
 			}
-			if err := p.renew(); err != nil {
-				p.log.Error("open a new producer after a fatal error", "error", err)
-			}
-			if i != p.live {
-				p.end(i, 0)
-			}
+			retry = p.replace(i)
+		case <-retry:
+			retry = p.replace(p.live)
 		}
 	}
+}
+
+// replace opens a producer in place of one that a fatal error ended. Where that fails it is to be tried again when retry fires; until then the
+// ended one refuses all.
+func (p *producer) replace(old *instance) (retry <-chan time.Time) {
+	if err := p.renew(); err != nil {
+		p.log.Error("open a new producer after a fatal error", "error", err, "again in", renewPause)
+		return time.After(renewPause)
+	}
+	p.end(old, 0)
+	return nil
 }
 
 // refuseQueued answers what was not handed over yet.
@@ -118,10 +150,10 @@ func (p *producer) produce(batch []*pending) {
 		}
 		r.time = millis(time.Now())
 		i.out.Add(1)
-		i.cost.Add(r.cost)
+		i.hold(r.cost)
 		if err := i.p.Produce(r.message(), nil); err != nil {
 			i.out.Add(-1)
-			i.cost.Add(-r.cost)
+			i.hold(-r.cost)
 			p.settle(r, produceFailure(err))
 		}
 	}
@@ -138,11 +170,13 @@ func (p *producer) reports(i *instance) {
 				continue
 			}
 			i.out.Add(-1)
-			i.cost.Add(-r.cost)
+			if i.hold(-r.cost) {
+				p.release(r.cost)
+			}
 			if err := e.TopicPartition.Error; err != nil {
-				p.settle(r, deliveryFailure(err, r.cost-recordOverhead, r.of.settings.maxBytes))
+				r.of.answer(r, deliveryFailure(err, r.cost-recordOverhead, r.of.settings.maxBytes))
 			} else {
-				p.settle(r, r.published(e.TopicPartition))
+				r.of.answer(r, r.published(e.TopicPartition))
 			}
 		case confluent.Error:
 			p.failure(i, e)
@@ -200,7 +234,7 @@ func (p *producer) end(i *instance, wait time.Duration) {
 	case <-time.After(closeBound):
 	}
 	// What never got a report is told by its caller's own bound; only its room is given back here.
-	if left := i.cost.Swap(0); left > 0 {
+	if left := i.letGo(); left > 0 {
 		p.release(left)
 	}
 }
