@@ -13,7 +13,7 @@ type Subscription struct {
 	topic  *Topic
 	waker  Waker
 	token  uint64
-	woken  atomic.Bool // since the last Pull
+	woken  atomic.Bool // since the last Pull or At
 	closed atomic.Bool
 
 	// The owner's.
@@ -88,6 +88,9 @@ func (s *Subscription) keyed() bool { return s.filter != nil && s.filter.keys !=
 // At returns the subscription's place. shared: it is live on the whole topic with nothing of its own pending, so that its next Pull is
 // exactly Topic.Read(at): one frame serves all subscriptions that stand there.
 func (s *Subscription) At() (at Seq, shared bool) {
+	if s.woken.Load() {
+		s.woken.Store(false) // who reads by Read and Skip does not Pull; before draining is looked at, or Drain's call could be lost
+	}
 	if s.filter != nil || len(s.behind) > 0 || s.limits != nil || s.started != nil || len(s.prelude) > 0 || s.final != nil ||
 		s.closed.Load() || s.hub.draining.Load() {
 		return s.seq, false

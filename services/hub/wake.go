@@ -111,7 +111,7 @@ func (t *Topic) concerned(dst []*Subscription, from, to Seq) []*Subscription {
 	return dst
 }
 
-// wake tells the owner, unless it was told since its last Pull.
+// wake tells the owner, unless it was told since its last Pull or At.
 func (s *Subscription) wake() {
 	if s.closed.Load() || s.woken.Load() || s.woken.Swap(true) {
 		return
