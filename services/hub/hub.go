@@ -19,7 +19,7 @@ type Config struct {
 	Retain         time.Duration         // how long the ring keeps records while the budget allows; default 30 s
 	Linger         time.Duration         // from a partition's last subscription to its unfollow; default 5 s
 	ResolveWait    time.Duration         // how long Subscribe asks a source again that is unavailable; default 5 s
-	HistoryReaders int                   // concurrent ReadAt calls; default 4
+	HistoryReaders int                   // concurrent ReadAt calls; default 8, as many as one subscription asks for
 	SlowAfter      time.Duration         // traffic behind which slow policies act; default 10 s
 	MaxTopics      int                   // topics subscribed to at a time; more get a LimitError; default 10000
 	Logger         *slog.Logger          // default: nothing is logged
@@ -30,7 +30,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		MemoryBudget: 256 << 20, Retain: 30 * time.Second, Linger: 5 * time.Second, ResolveWait: 5 * time.Second,
-		HistoryReaders: 4, SlowAfter: 10 * time.Second, MaxTopics: 10_000, Logger: slog.New(slog.DiscardHandler),
+		HistoryReaders: 8, SlowAfter: 10 * time.Second, MaxTopics: 10_000, Logger: slog.New(slog.DiscardHandler),
 	}
 }
 

@@ -28,6 +28,7 @@ type Client struct {
 	watcher   *watcher
 	followers []*follower
 	history   *history
+	recent    recentBounds
 	producer  *producer
 
 	ready   chan struct{} // closed when the clients are open

@@ -94,13 +94,16 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 			return hub.Resolved{}, err
 		}
 	}
-	bounds, err := c.admin.bounds(ctx, topic, partitions, c.cfg.Isolation)
-	if err != nil {
-		return hub.Resolved{}, err
-	}
 	positions := map[int32]int64{}
 	for _, p := range q.Start.Positions {
 		positions[p.Partition] = p.Offset
+	}
+	bounds, recent := c.recent.get(info.id, partitions, positions)
+	if !recent {
+		if bounds, err = c.admin.bounds(ctx, topic, partitions, c.cfg.Isolation); err != nil {
+			return hub.Resolved{}, err
+		}
+		c.recent.put(info.id, bounds)
 	}
 	var failed []error
 	r := hub.Resolved{TopicID: info.id, Count: info.count, Partitions: make([]hub.ResolvedPartition, 0, len(partitions))}

@@ -19,7 +19,7 @@ func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Listen != "127.0.0.1:7070" || got.OpsListen != "127.0.0.1:7071" || got.Kafka.Bootstrap != "127.0.0.1:9092" || got.DataDir != "" ||
-		got.Kafka.Consumers != 1 || got.Kafka.HistoryReaders != 4 || got.Kafka.Isolation != kafka.ReadCommitted || got.MemoryBudget != 256<<20 ||
+		got.Kafka.Consumers != 1 || got.Kafka.HistoryReaders != 8 || got.Kafka.Isolation != kafka.ReadCommitted || got.MemoryBudget != 256<<20 ||
 		got.Demo || got.Insecure || got.LogLevel != slog.LevelInfo || got.DrainTimeout != 10*time.Second {
 		t.Errorf("got %+v", got)
 	}
