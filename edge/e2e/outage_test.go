@@ -90,5 +90,8 @@ func TestPublishAcrossAnOutage(t *testing.T) {
 			last[string(records[i].key)] = n
 		}
 	}
+	if len(s.published) < n/2 {
+		t.Errorf("%d of %d publishes were acknowledged: the service was up most of the time", len(s.published), n)
+	}
 	proof(t, "%d publishes by one socket across %d SIGKILLs of the service: %d published, each in the log once at its place; others answered %v", n, kills, len(s.published), outcomes)
 }
