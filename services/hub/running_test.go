@@ -271,8 +271,9 @@ func TestRetain(t *testing.T) {
 		}
 		records(src, "a", 0, 100)
 		drainTo(t, s, w, 200)
-		if src.Counts().Reads == 0 {
-			t.Error("what the ring gave up was not read from history")
+		// One for what the ring gave up, and at most one more: reading ahead may ask for what was appended meanwhile.
+		if got := src.Counts().Reads; got < 1 || got > 2 {
+			t.Errorf("%d reads, want 1 or 2", got)
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"tailrace.dev/tailrace/edge"
 	"tailrace.dev/tailrace/edge/upstream"
+	"tailrace.dev/tailrace/services/size"
 )
 
 // Smallest memory budget that makes sense: a few chunks of history.
@@ -25,7 +26,7 @@ type Config struct {
 	OpsListen    string
 	Insecure     bool
 	Upstreams    []string
-	MemoryBudget size
+	MemoryBudget size.Bytes
 	Edge         edge.Config
 	LogLevel     slog.Level
 }
@@ -62,7 +63,7 @@ Flags:
 // parseConfig reads flags and environment. -help prints to help and returns flag.ErrHelp.
 func parseConfig(args []string, help io.Writer) (Config, error) {
 	c := defaultConfig()
-	maxMessage := size(c.Edge.MaxMessageBytes)
+	maxMessage := size.Bytes(c.Edge.MaxMessageBytes)
 	fs := flag.NewFlagSet("tailrace-edge", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&c.Listen, "listen", c.Listen, "serve WebSockets and the page on this `address`; off loopback only with -insecure")
@@ -114,7 +115,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	if c.MemoryBudget < minMemoryBudget {
-		least := size(minMemoryBudget)
+		least := size.Bytes(minMemoryBudget)
 		return fmt.Errorf("-memory-budget %s: want at least %s", &c.MemoryBudget, &least)
 	}
 	if err := c.Edge.Validate(); err != nil {

@@ -112,20 +112,3 @@ func TestConfigurationIsPrinted(t *testing.T) {
 		t.Errorf("got %s", &log)
 	}
 }
-
-func TestSizes(t *testing.T) {
-	for text, want := range map[string]int64{
-		"0": 0, "17": 17, "17B": 17, "1KiB": 1024, "256MiB": 256 << 20, "2 GiB": 2 << 30, "500kB": 500_000, "3MB": 3_000_000, "1GB": 1_000_000_000,
-	} {
-		var s size
-		if err := s.Set(text); err != nil || int64(s) != want {
-			t.Errorf("%s: got %d, %v, want %d", text, s, err, want)
-		}
-	}
-	for _, text := range []string{"", "MiB", "-1", "1.5MiB", "1TiB", "9999999999GiB", "x"} {
-		var s size
-		if err := s.Set(text); err == nil {
-			t.Errorf("%q: accepted as %d", text, s)
-		}
-	}
-}

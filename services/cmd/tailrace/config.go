@@ -13,6 +13,7 @@ import (
 	"github.com/peterbourgon/ff/v3"
 
 	"tailrace.dev/tailrace/services/kafka"
+	"tailrace.dev/tailrace/services/size"
 )
 
 // embeddedKafka as -kafka starts a broker inside the process.
@@ -29,7 +30,7 @@ type Config struct {
 	Insecure     bool
 	DataDir      string // -kafka.data-dir
 	Kafka        kafka.Config
-	MemoryBudget size
+	MemoryBudget size.Bytes
 	Demo         bool
 	DrainTimeout time.Duration
 	LogLevel     slog.Level
@@ -126,7 +127,7 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("-demo: it writes to a topic, which it does with the embedded broker only, but -kafka is %q; leave it out, or use -kafka %s", c.Kafka.Bootstrap, embeddedKafka)
 	}
 	if c.MemoryBudget < minMemoryBudget {
-		least := size(minMemoryBudget)
+		least := size.Bytes(minMemoryBudget)
 		return fmt.Errorf("-memory-budget %s: want at least %s", &c.MemoryBudget, &least)
 	}
 	if c.DrainTimeout <= 0 || c.DrainTimeout > time.Hour {

@@ -1,4 +1,5 @@
-package main
+// Package size reads and writes numbers of bytes as flags have them.
+package size
 
 import (
 	"fmt"
@@ -7,8 +8,8 @@ import (
 	"strings"
 )
 
-// size is a flag.Value of bytes, written as 1048576, 256MiB, 1GiB, 500kB or 2GB.
-type size int64
+// Bytes is a flag.Value, written as 1048576, 256MiB, 1GiB, 500kB or 2GB.
+type Bytes int64
 
 // The longest suffix first, since B ends all of them.
 var units = []struct { //nolint:gochecknoglobals // constant
@@ -25,7 +26,8 @@ var units = []struct { //nolint:gochecknoglobals // constant
 	{"", 1},
 }
 
-func (s *size) Set(text string) error {
+// Set reads text; the error says what is wanted.
+func (s *Bytes) Set(text string) error {
 	for _, u := range units {
 		number, ok := strings.CutSuffix(text, u.suffix)
 		if !ok {
@@ -35,13 +37,14 @@ func (s *size) Set(text string) error {
 		if err != nil || n < 0 || n > math.MaxInt64/u.bytes {
 			break
 		}
-		*s = size(n * u.bytes)
+		*s = Bytes(n * u.bytes)
 		return nil
 	}
 	return fmt.Errorf("want a size such as 256MiB or 1GiB")
 }
 
-func (s *size) String() string {
+// String writes the number in the largest unit that divides it.
+func (s *Bytes) String() string {
 	n := int64(*s)
 	for _, u := range []struct {
 		suffix string
