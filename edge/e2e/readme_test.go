@@ -125,7 +125,7 @@ func checkExample(t *testing.T, command, out string, err error) {
 		t.Errorf("%s\nended with %v and printed %q", command, err, out)
 		return
 	}
-	for _, sign := range []string{`"code":`, "404", "unimplemented", "Could not resolve"} {
+	for _, sign := range []string{`"code":`, "404 page", "404 Not Found", "unimplemented", "Could not resolve"} {
 		if strings.Contains(out, sign) {
 			t.Errorf("%s\nprinted %q", command, out)
 		}
