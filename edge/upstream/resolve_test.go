@@ -48,6 +48,18 @@ func TestResolveTakesWhatStartedSays(t *testing.T) {
 			hub.Query{TopicID: "A", Start: positions(hub.Position{Partition: 0, Offset: 99, Epoch: -1})}, started("A", 2, from(0, 5, 20)),
 			[]hub.ResolvedPartition{resolvedPartition(0, 5, 99, 20)},
 		},
+		"a time": {
+			hub.Query{Start: hub.Start{Kind: hub.AtTime, Time: time.Unix(1764504000, 0)}}, started("A", 2, from(0, 9, 20), from(1, 30, 30)),
+			[]hub.ResolvedPartition{resolvedPartition(0, 5, 9, 20), resolvedPartition(1, 7, 30, 30)},
+		},
+		"the last, of which not all were found": {
+			hub.Query{Start: hub.Start{Kind: hub.Last, Last: 4}}, started("A", 2, from(0, 16, 20), incomplete(from(1, 28, 30))),
+			[]hub.ResolvedPartition{resolvedPartition(0, 5, 16, 20), {Partition: 1, Oldest: 7, Start: 28, End: 30, Incomplete: true}},
+		},
+		"the last of a key, in the partition that has it": {
+			hub.Query{Keys: [][]byte{[]byte("k")}, Start: hub.Start{Kind: hub.Last, Last: 4}}, started("A", 2, from(1, 11, 30)),
+			[]hub.ResolvedPartition{resolvedPartition(1, 7, 11, 30)},
+		},
 		"another log": {
 			hub.Query{TopicID: "Z", Start: positions(hub.Position{Partition: 0, Offset: 10, Epoch: 2})}, started("B", 2, from(0, 1, 3)),
 			[]hub.ResolvedPartition{resolvedPartition(0, 1, 10, 3)},
@@ -66,6 +78,11 @@ func TestResolveTakesWhatStartedSays(t *testing.T) {
 			}
 		})
 	}
+}
+
+func incomplete(p *tailracev1.StartedPartition) *tailracev1.StartedPartition {
+	p.Incomplete = true
+	return p
 }
 
 func TestResolveAsksForTheSame(t *testing.T) {

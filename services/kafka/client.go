@@ -29,6 +29,8 @@ type Client struct {
 	followers []*follower
 	history   *history
 	recent    recentBounds
+	tails     *tails
+	searches  chan struct{} // a slot for each step of a search that is read
 	producer  *producer
 
 	ready   chan struct{} // closed when the clients are open
@@ -50,6 +52,7 @@ func New(cfg Config, logger *slog.Logger, reg prometheus.Registerer) (*Client, e
 		c.followers = append(c.followers, newFollower(c, n))
 	}
 	c.history = newHistory(c, cfg.HistoryReaders)
+	c.tails, c.searches = newTails(), make(chan struct{}, searching(cfg))
 	c.producer = newProducer(c)
 	return c, nil
 }

@@ -1,6 +1,8 @@
 package kafka
 
 import (
+	"github.com/prometheus/client_golang/prometheus"
+
 	"tailrace.dev/tailrace/services/hub"
 
 	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
@@ -19,3 +21,38 @@ func EncodeRecords(msgs []*confluent.Message) ([]byte, []hub.Meta) { return enco
 
 // OwnProperties are the properties that are refused.
 var OwnProperties = ownProperties
+
+// Searched is how many offsets are remembered of the end of a partition.
+func (c *Client) Searched(topicID string, partition int32) int64 {
+	t := c.tails.of(logKey{topicID, partition})
+	t.turn <- struct{}{}
+	defer func() { <-t.turn }()
+	return t.high - t.low
+}
+
+// SearchMemory bounds what all searches remember, and returns what it is at the moment.
+func (c *Client) SearchMemory(most int) int {
+	c.tails.mu.Lock()
+	defer c.tails.mu.Unlock()
+	c.tails.most = most
+	return c.tails.bytes
+}
+
+// HistoryRecords is how many records were read from history.
+func (c *Client) HistoryRecords() int { return int(sum(c.metrics.historyIn)) }
+
+// sum is a metric's value, over all labels.
+func sum(m prometheus.Collector) (v float64) {
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(m)
+	families, err := reg.Gather()
+	if err != nil {
+		return -1
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			v += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return v
+}

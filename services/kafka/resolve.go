@@ -27,11 +27,9 @@ func (e *partlyError) Error() string { return e.err.Error() }
 func (e *partlyError) Unwrap() error { return e.err }
 
 // Resolve is hub.Source's: the ends of the partitions and where a subscription starts in them. A partition without a leader is waited for,
-// for a second if others answer, else until ctx ends or for ten seconds; an unknown topic or partition is an error at once. hub.Last is ErrUnimplemented.
+// for a second if others answer, else until ctx ends or for ten seconds; an unknown topic or partition is an error at once. The start hub.Last is searched
+// for at most 100,000 offsets and three seconds back, and answered for the partitions that its keys hash to, unless all are asked for.
 func (c *Client) Resolve(ctx context.Context, topic string, q hub.Query) (hub.Resolved, error) {
-	if q.Start.Kind == hub.Last {
-		return hub.Resolved{}, fmt.Errorf("start at the last records: %w", hub.ErrUnimplemented)
-	}
 	if !legalName(topic) {
 		return hub.Resolved{}, fmt.Errorf("topic %q: %w", topic, hub.ErrUnknownTopic)
 	}
@@ -86,6 +84,9 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 			partitions[i] = int32(i)
 		}
 	}
+	if q.Start.Kind == hub.Last && q.Keys != nil && q.KeyScope != hub.KeyScopeAll {
+		partitions = hashed(q.Keys, info.count, partitions)
+	}
 	var starts map[int32]offset
 	if q.Start.Kind == hub.AtTime {
 		// The broker's rule: the first offset with a time at or after this one; none is the end.
@@ -119,7 +120,7 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 		rp := hub.ResolvedPartition{Partition: p, Oldest: b.oldest, End: max(b.end, b.oldest)}
 		at, placed := positions[p]
 		switch {
-		case q.Start.Kind == hub.Latest:
+		case q.Start.Kind == hub.Latest, q.Start.Kind == hub.Last: // the latter is looked for below
 			rp.Start = rp.End
 		case q.Start.Kind == hub.Earliest:
 			rp.Start = rp.Oldest
@@ -141,9 +142,21 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 	}
 	switch len(failed) {
 	case 0:
-		return r, nil
+		if q.Start.Kind == hub.Last {
+			err = c.last(ctx, topic, info.id, &q, r.Partitions)
+		}
+		return r, err
 	case len(partitions):
 		return hub.Resolved{}, failed[0]
 	}
 	return hub.Resolved{}, &partlyError{failed[0]}
+}
+
+// hashed are those of the partitions that keys hash to.
+func hashed(keys [][]byte, count int32, among []int32) []int32 {
+	hit := make(map[int32]struct{}, len(keys))
+	for _, key := range keys {
+		hit[hub.PartitionOf(key, count)] = struct{}{}
+	}
+	return slices.DeleteFunc(slices.Clone(among), func(p int32) bool { _, ok := hit[p]; return !ok })
 }

@@ -48,6 +48,8 @@ func testResolve(t *testing.T, cluster *kafkatest.Cluster) {
 		{hub.Query{Start: hub.Start{Kind: hub.AtPositions, Positions: positions}}, "0:0[0,0) 1:5[2,10) 2:77[0,0)"},
 		{hub.Query{Start: hub.Start{Kind: hub.AtPositions, Positions: positions[1:], Missing: hub.MissingLatest}}, "0:0[0,0) 1:10[2,10) 2:77[0,0)"},
 		{hub.Query{Start: hub.Start{Kind: hub.AtPositions, Positions: positions, Missing: hub.MissingSkip}}, "1:5[2,10) 2:77[0,0)"},
+		{hub.Query{Start: hub.Start{Kind: hub.Last, Last: 3}}, "0:0[0,0) 1:7[2,10) 2:0[0,0)"},
+		{hub.Query{Start: hub.Start{Kind: hub.Last, Last: 9}}, "0:0[0,0) 1:2[2,10) 2:0[0,0)"},
 		{hub.Query{Start: hub.Start{Kind: hub.AtTime, Time: base.Add(6*time.Second - time.Millisecond)}}, "0:0[0,0) 1:6[2,10) 2:0[0,0)"},
 		{hub.Query{Start: hub.Start{Kind: hub.AtTime, Time: base.Add(time.Hour)}}, "0:0[0,0) 1:10[2,10) 2:0[0,0)"},
 		{hub.Query{Start: hub.Start{Kind: hub.AtTime, Time: base.Add(-time.Hour)}}, "0:0[0,0) 1:2[2,10) 2:0[0,0)"},
@@ -55,9 +57,6 @@ func testResolve(t *testing.T, cluster *kafkatest.Cluster) {
 		if got := start(test.q); got != test.want {
 			t.Errorf("%+v:\n got %s\nwant %s", test.q, got, test.want)
 		}
-	}
-	if _, err := c.Resolve(t.Context(), topic, hub.Query{Start: hub.Start{Kind: hub.Last, Last: 3}}); !errors.Is(err, hub.ErrUnimplemented) {
-		t.Errorf("last: got %v", err)
 	}
 	_, err := c.Resolve(t.Context(), topic, hub.Query{Partitions: []int32{3}})
 	if e, ok := errors.AsType[*hub.UnknownPartitionError](err); !ok || e.Partition != 3 || e.Count != 3 {

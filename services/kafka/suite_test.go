@@ -27,6 +27,8 @@ var behaviours = map[string]func(t *testing.T, cluster *kafkatest.Cluster){
 	"transactions":                                  testTransactions,
 	"an open transaction holds the end":             testOpenTransaction,
 	"starts are resolved":                           testResolve,
+	"starts at the last records":                    testLast,
+	"starts at times":                               testTimes,
 	"unknown topics are refused at once":            testUnknownTopics,
 	"deleted records are a gap":                     testRetentionGap,
 	"history tells what is out of range":            testHistoryOutOfRange,
@@ -56,6 +58,7 @@ func TestReal(t *testing.T) {
 		"times of the broker are left out": testAppendTime,
 		"a topic created anew is told":     testRecreation,
 		"compaction leaves holes":          testCompaction,
+		"searches are bounded":             testLastIsBounded,
 	} {
 		t.Run(name, func(t *testing.T) { behaviour(t, kafkatest.Start(t)) })
 	}

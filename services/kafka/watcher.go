@@ -46,6 +46,7 @@ func (w *watcher) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			w.client.tails.expire()
 		}
 	}
 }
