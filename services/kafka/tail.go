@@ -27,7 +27,9 @@ type tails struct {
 	bytes int // of those in parts, as last told by weigh
 }
 
-func newTails() *tails { return &tails{seed: maphash.MakeSeed(), most: tailBytes, parts: map[logKey]*tail{}} }
+func newTails() *tails {
+	return &tails{seed: maphash.MakeSeed(), most: tailBytes, parts: map[logKey]*tail{}}
+}
 
 // tail is what was read of the end of one partition's log: all records of [low, high). Who holds turn owns the rest.
 type tail struct {
