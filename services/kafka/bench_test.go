@@ -119,37 +119,41 @@ func BenchmarkPollEncode(b *testing.B) {
 			}
 		})
 	})
-	b.Run("history", func(b *testing.B) {
-		c := newClient(b, cluster, quiet)
-		resolve(b, c, topic, hub.Query{})
-		measure(b, n, func() {
-			// As the hub asks: four at a time, a partition's chunks one after the other, partitions in turn.
-			work := make(chan hub.ChunkID, benchPartitions)
-			for p := range int32(benchPartitions) {
-				work <- hub.ChunkID{Topic: topic, Partition: p}
-			}
-			var left sync.WaitGroup
-			left.Add(benchPartitions)
-			for range 4 {
-				go func() {
-					for id := range work {
-						_, next, err := c.ReadAt(context.Background(), id, n/benchPartitions, hub.MaxChunkRecords, nil)
-						if err != nil {
-							b.Error(err)
-						}
-						if next >= n/benchPartitions {
-							left.Done()
-							continue
-						}
-						id.From = next
-						work <- id
-					}
-				}()
-			}
-			left.Wait()
-			close(work)
+	for _, readers := range []int{1, 2, 4, 8} {
+		b.Run(fmt.Sprint("history/", readers), func(b *testing.B) {
+			c := newClient(b, cluster, quiet, func(cfg *kafka.Config) { cfg.HistoryReaders = readers })
+			resolve(b, c, topic, hub.Query{})
+			measure(b, n, func() { replay(b, c, topic, n/benchPartitions) })
 		})
-	})
+	}
+}
+
+// replay reads all partitions to an offset as the hub does: four at a time, a partition's chunks one after the other, partitions in turn.
+func replay(b *testing.B, c *kafka.Client, topic string, to int64) {
+	work := make(chan hub.ChunkID, benchPartitions)
+	for p := range int32(benchPartitions) {
+		work <- hub.ChunkID{Topic: topic, Partition: p}
+	}
+	var left sync.WaitGroup
+	left.Add(benchPartitions)
+	for range 4 {
+		go func() {
+			for id := range work {
+				_, next, err := c.ReadAt(context.Background(), id, to, hub.MaxChunkRecords, nil)
+				if err != nil {
+					b.Error(err)
+				}
+				if next >= to {
+					left.Done()
+					continue
+				}
+				id.From = next
+				work <- id
+			}
+		}()
+	}
+	left.Wait()
+	close(work)
 }
 
 func quiet(cfg *kafka.Config) { cfg.WatchInterval, cfg.DeletedAfter = 5*time.Second, 10*time.Second }

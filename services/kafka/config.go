@@ -32,7 +32,7 @@ type Config struct {
 	Isolation Isolation
 	// Consumers is the flag -kafka.consumers: how many consumers share the followed partitions; default 1, at most 16.
 	Consumers int
-	// HistoryReaders is the flag -kafka.history-readers: how many consumers read history; default 8, as many as one replay reads partitions at once (with fewer it throws away what was fetched ahead); at most 64.
+	// HistoryReaders is the flag -kafka.history-readers: how many consumers read history; default 8, at most 64. One that is busy holds up to 24 MiB that it fetched ahead.
 	HistoryReaders int
 	// Linger is how long a published record may wait for others to share its request; default 0, at most 1 s.
 	Linger time.Duration

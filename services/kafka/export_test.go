@@ -41,6 +41,9 @@ func (c *Client) SearchMemory(most int) int {
 // HistoryRecords is how many records were read from history.
 func (c *Client) HistoryRecords() int { return int(sum(c.metrics.historyIn)) }
 
+// HistoryPlaces is how many places history readers took up: each fetches anew.
+func (c *Client) HistoryPlaces() int { return int(sum(c.metrics.history.WithLabelValues("cold"))) }
+
 // sum is a metric's value, over all labels.
 func sum(m prometheus.Collector) (v float64) {
 	reg := prometheus.NewPedanticRegistry()

@@ -12,7 +12,9 @@ import (
 const (
 	readQueue    = 64                     // requests that wait for one reader; more wait in their callers
 	cursorIdle   = 3 * time.Second        // a place that nobody asked for this long is given up
-	readerBytes  = 24 << 20               // what may wait at the places of one reader; past it, the fullest is given up
+	readerBytes  = 24 << 20               // what may wait at the places of one reader, in equal shares; a place that has its share is not fetched
+	readerShares = 4                      // at least
+	readerRoom   = 4 << 20                // of readerBytes, for the chunk that is asked for and what goes over the shares
 	cursorsMax   = 64                     // places of one reader
 	readPoll     = 10 * time.Millisecond  // how long a cancelled caller's request may go on, and what others wait for one without an answer
 	readSilence  = time.Second            // without a sign of life at the place asked for: its leader may be away

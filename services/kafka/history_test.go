@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -86,5 +87,48 @@ func testHistoryCancel(t *testing.T, cluster *kafkatest.Cluster) {
 	}
 	if got := history(t, c, hub.ChunkID{Topic: topic}, 1, 100); len(got) != 1 {
 		t.Errorf("got %d records, want 1", len(got))
+	}
+}
+
+// testOneHistoryReader: one reader serves partitions in turns and keeps what it has fetched of the others, more than it may hold in all.
+func testOneHistoryReader(t *testing.T, cluster *kafkatest.Cluster) {
+	const partitions, each, size = 8, 100, 40_000
+	topic := cluster.NewTopic(t, partitions, nil)
+	k := cluster.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	value := noise(size)
+	for i := range each {
+		for p := range int32(partitions) {
+			k.Produce(t.Context(), &kgo.Record{Topic: topic, Partition: p, Key: fmt.Append(nil, i), Value: value}, nil)
+		}
+	}
+	if err := k.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := newClient(t, cluster, func(cfg *kafka.Config) { cfg.HistoryReaders = 1 })
+	at, began := [partitions]int64{}, time.Now()
+	for left, turns := partitions, 1; left > 0; turns = each { // a little of each, so that all are fetched; then one after the other
+		for p := range at {
+			for turn := 0; turn < turns && at[p] < each; turn++ {
+				es, next, err := c.ReadAt(t.Context(), hub.ChunkID{Topic: topic, Partition: int32(p), From: at[p]}, each, 10, nil)
+				if errors.Is(err, hub.ErrUnavailable) {
+					continue // a busy machine may be silent for long
+				}
+				if err != nil || len(es) != 1 || next != at[p]+int64(len(es[0].Meta)) {
+					t.Fatalf("partition %d at %d: %d entries, next %d, %v", p, at[p], len(es), next, err)
+				}
+				for i, r := range decode(t, es[0]) {
+					if want := at[p] + int64(i); r.Offset != want || string(r.Key) != fmt.Sprint(want) {
+						t.Errorf("partition %d: got %d with key %q, want %d", p, r.Offset, r.Key, want)
+					}
+				}
+				if at[p] = next; next == each {
+					left--
+				}
+			}
+		}
+	}
+	// On a busy machine some may have been idle for so long (3 s) that they were given up.
+	if n := c.HistoryPlaces(); n != partitions && time.Since(began) < 3*time.Second {
+		t.Errorf("took up %d places, want one in each of %d partitions", n, partitions)
 	}
 }

@@ -38,7 +38,8 @@ type reader struct {
 	consumer *confluent.Consumer // nil until the first request
 	known    map[string]bool     // topics whose leaders it has asked for
 	cursors  map[key]*cursor
-	bytes    int // at all of them
+	bytes    int       // at all of them
+	clock    time.Time // the time, as of some polls ago
 }
 
 // load orders readers for a new place in a partition. Called with history.mu held.
@@ -92,80 +93,6 @@ func (r *reader) run(ctx context.Context, open func() (*confluent.Consumer, erro
 	}
 }
 
-// tidy gives up places that nobody asks for any more.
-func (r *reader) tidy() {
-	for _, c := range r.cursors {
-		if time.Since(c.touched) >= cursorIdle {
-			r.leave(c)
-		}
-	}
-	if r.consumer == nil || len(r.cursors) > 0 {
-		return
-	}
-	for range 100 { // error events of idle times
-		if r.consumer.Poll(0) == nil {
-			return
-		}
-	}
-}
-
-// leave gives a place up, with what was fetched ahead.
-func (r *reader) leave(c *cursor) {
-	delete(r.cursors, c.key)
-	r.bytes -= c.bytes
-	r.history.left(r, c.key, c.next)
-	if err := r.consumer.IncrementalUnassign([]confluent.TopicPartition{{Topic: &c.key.topic, Partition: c.key.partition}}); err != nil {
-		r.log.Error("unassign partition", "topic", c.key.topic, "partition", c.key.partition, "error", err)
-	}
-}
-
-// stand returns the cursor at the place that a request asks for, which is made if need be. Another request's place in the partition is
-// left to it until that has its answer.
-func (r *reader) stand(q *read) (*cursor, error) {
-	k, at := key{q.id.Topic, q.id.Partition}, q.id.From
-	c := r.cursors[k]
-	if c != nil && c.next == at {
-		if q.began.IsZero() {
-			r.m.history.WithLabelValues("warm").Inc()
-		}
-		return c, nil
-	}
-	if c != nil && c.parked != nil && c.parked != q && c.parked.ctx.Err() == nil {
-		return nil, errLater
-	}
-	r.m.history.WithLabelValues("cold").Inc()
-	if c != nil {
-		r.leave(c)
-	}
-	for len(r.cursors) >= cursorsMax {
-		var oldest *cursor
-		for _, o := range r.cursors {
-			if oldest == nil || o.touched.Before(oldest.touched) {
-				oldest = o
-			}
-		}
-		r.leave(oldest)
-	}
-	if !r.known[k.topic] {
-		// Without a leader the first assign waits for a timer of half a second.
-		if _, err := r.consumer.GetMetadata(&k.topic, false, int(time.Second/time.Millisecond)); err != nil {
-			return nil, fmt.Errorf("leaders of %q: %w: %w", k.topic, hub.ErrUnavailable, err)
-		}
-		if len(r.known) >= infoTopics {
-			clear(r.known)
-		}
-		r.known[k.topic] = true
-	}
-	c = &cursor{key: k, next: at, end: at}
-	tp := confluent.TopicPartition{Topic: &c.key.topic, Partition: k.partition, Offset: confluent.Offset(at)}
-	if err := r.consumer.IncrementalAssign([]confluent.TopicPartition{tp}); err != nil {
-		return nil, fmt.Errorf("assign %q partition %d: %w: %w", k.topic, k.partition, hub.ErrUnavailable, err)
-	}
-	r.cursors[k] = c
-	r.history.moved(r, k, at, at)
-	return c, nil
-}
-
 // serve answers one request.
 func (r *reader) serve(ctx context.Context, q *read) chunk {
 	if q.ctx.Err() != nil {
@@ -204,30 +131,33 @@ func (r *reader) serve(ctx context.Context, q *read) chunk {
 // fill polls until the request can be answered. One that gets no answer at the moment lets others have their turn.
 func (r *reader) fill(ctx context.Context, q *read, c *cursor) error {
 	turn, limit := time.Now(), readSilence
-	if !c.silent.IsZero() {
+	if r.clock = turn; !c.silent.IsZero() {
 		limit = readAgain
+	}
+	if c.held && !c.full(q) {
+		if err := r.fetch(c); err != nil {
+			return err
+		}
+		c.heard = turn
 	}
 	for n := 1; !c.full(q); n++ {
 		switch e := r.consumer.Poll(int(readPoll / time.Millisecond)).(type) {
 		case *confluent.Message:
-			o := r.message(e, c)
-			if n%looks != 0 {
+			if r.message(e, c); n%looks != 0 {
 				continue
 			}
-			if o != nil {
-				o.live()
-			}
 		case confluent.PartitionEOF:
-			if o := r.cursors[key{*e.Topic, e.Partition}]; o != nil {
+			if o := r.cursors[key{*e.Topic, e.Partition}]; o != nil && !o.held {
 				o.end, o.atEnd = max(o.end, int64(e.Offset)), true
-				o.live()
+				o.heard, o.silent = time.Now(), time.Time{}
 			}
 		case confluent.Error:
 			if err := r.failure(ctx, q, c, e); err != nil {
 				return err
 			}
 		}
-		quiet := min(time.Since(q.began), time.Since(c.heard))
+		r.clock = time.Now()
+		quiet := min(r.clock.Sub(q.began), r.clock.Sub(c.heard))
 		switch {
 		case q.ctx.Err() != nil:
 			return q.ctx.Err()
@@ -246,38 +176,28 @@ func (r *reader) fill(ctx context.Context, q *read, c *cursor) error {
 	return nil
 }
 
-// message takes a record for whichever place it belongs to, and returns that; nil: none.
-func (r *reader) message(m *confluent.Message, asked *cursor) *cursor {
+// message takes a record for whichever place it belongs to. A place that has its share is not fetched until it is asked for again; the one that is
+// asked for has what the request needs, a chunk.
+func (r *reader) message(m *confluent.Message, asked *cursor) {
 	c := asked
 	if m.TopicPartition.Partition != c.key.partition || *m.TopicPartition.Topic != c.key.topic {
 		if c = r.cursors[key{*m.TopicPartition.Topic, m.TopicPartition.Partition}]; c == nil {
-			return nil
+			return
 		}
 	}
 	o := int64(m.TopicPartition.Offset)
-	if m.TopicPartition.Error != nil || o < c.end {
-		return nil
+	if m.TopicPartition.Error != nil || o < c.end || c.held {
+		return
 	}
 	n := messageBytes(m)
 	c.ready = append(c.ready, m)
 	c.bytes += n
-	c.end, c.atEnd, c.silent = o+1, false, time.Time{}
+	c.end, c.atEnd, c.heard, c.silent = o+1, false, r.clock, time.Time{}
 	if r.bytes += n; r.bytes > readerBytes {
 		r.shed(asked)
 	}
-	return c
-}
-
-// shed gives up the fullest place but the one that is asked for, whose own need is bounded by a chunk.
-func (r *reader) shed(asked *cursor) {
-	var fullest *cursor
-	for _, c := range r.cursors {
-		if c != asked && (fullest == nil || c.bytes > fullest.bytes) {
-			fullest = c
-		}
-	}
-	if fullest != nil && fullest.bytes > 0 {
-		r.leave(fullest)
+	if c != asked && c.bytes > r.share() {
+		r.hold(c)
 	}
 }
 
@@ -308,15 +228,6 @@ func (r *reader) failure(ctx context.Context, q *read, c *cursor, e confluent.Er
 	}
 	r.leaveOthers(c)
 	return nil
-}
-
-// leaveOthers gives up all places but one, as one of them has stopped.
-func (r *reader) leaveOthers(c *cursor) {
-	for _, o := range r.cursors {
-		if o != c {
-			r.leave(o)
-		}
-	}
 }
 
 // bounds asks where the log begins and ends; twice before it says that the place is beyond it, since another replica may be ahead.

@@ -38,6 +38,7 @@ var behaviours = map[string]func(t *testing.T, cluster *kafkatest.Cluster){
 	"partitions are followed and left in any order": testFollowAndLeave,
 	"400 partitions":                                testManyPartitions,
 	"history equals the log":                        testHistory,
+	"one history reader serves many partitions":     testOneHistoryReader,
 	"history readers give up what is not wanted":    testHistoryCancel,
 	"publish results":                               testPublishResults,
 	"publish keeps order":                           testPublishOrder,
