@@ -19,10 +19,8 @@ func (o *opening) beginAt(i int, id int32, isLive bool, p *partition) (known boo
 		at.end = p.end
 	}
 	latest, latestKnown := at.end, true
-	if isLive && !p.unavailable {
-		latest = p.next
-	} else if isLive {
-		latestKnown = resolved
+	if isLive && !resolved {
+		latest, latestKnown = p.next, !p.unavailable // what it was before it went away is not the latest
 	}
 	position, named := o.named[id]
 	switch {
@@ -48,14 +46,11 @@ func (o *opening) beginAt(i int, id int32, isLive bool, p *partition) (known boo
 	case !foreign && position.Offset > at.end && !o.twice:
 		return false, errBeyond
 	}
-	if !latestKnown {
-		latest = res.End
-	}
-	return true, o.outOfRange(at, position, res, foreign, latest)
+	return true, o.outOfRange(at, position, &res.ResolvedPartition, foreign, latest)
 }
 
 // outOfRange acts by policy on a position that is not in the log.
-func (o *opening) outOfRange(at *beginning, position Position, res ResolvedPartition, foreign bool, latest int64) error {
+func (o *opening) outOfRange(at *beginning, position Position, res *ResolvedPartition, foreign bool, latest int64) error {
 	to := res.Oldest
 	switch o.request.OnOutOfRange {
 	case OutOfRangeFail:

@@ -39,6 +39,9 @@ func (s *Subscription) pullFiltered(b *Batch) {
 		case replayEvicted:
 			s.fall(b)
 			return
+		case replayGrown:
+			s.retarget()
+			continue
 		}
 		g := s.topic.find(horizon)
 		if g == nil {
@@ -99,10 +102,12 @@ const (
 	replayDone replayed = iota
 	replayFull
 	replayEvicted
+	replayGrown // there are more terms; what they have of the entries that follow is not among the refs
 )
 
 // replay takes the entries that refs name. The cursor follows.
 func (s *Subscription) replay(b *Batch, refs []ref) replayed {
+	terms := len(s.filter.terms)
 	for len(refs) > 0 && s.final == nil {
 		seq, n := refs[0].seq, 1
 		for n < len(refs) && refs[n].seq == seq {
@@ -130,6 +135,9 @@ func (s *Subscription) replay(b *Batch, refs []ref) replayed {
 			return replayFull
 		}
 		s.seq++
+		if len(s.filter.terms) > terms {
+			return replayGrown
+		}
 		refs = refs[n:]
 	}
 	return replayDone

@@ -192,9 +192,10 @@ func (h *Hub) growTask(ctx context.Context, t *Topic) {
 
 // growBy follows one partition that subscriptions wait for.
 func (h *Hub) growBy(ctx context.Context, t *Topic, partition int32) bool {
+	asked := t.Head()
 	r, err := h.src.Resolve(ctx, t.name, Query{Partitions: []int32{partition}, Start: Start{Kind: Earliest}})
 	if err == nil {
-		return h.followOldest(t, r)
+		return h.followOldest(t, r, asked)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -228,12 +229,16 @@ func (t *Topic) needed() (need []int32, gone chan struct{}) {
 	return need, nil
 }
 
-// followOldest follows partitions for readers that begin with the oldest record. It returns false if the answer is of another log.
-func (h *Hub) followOldest(t *Topic, r Resolved) bool {
+// followOldest follows partitions for readers that begin with the oldest record. It returns false if the answer is of another log, or of
+// one that was truncated since it was asked for.
+func (h *Hub) followOldest(t *Topic, r Resolved, asked Seq) bool {
 	t.followMu.Lock()
 	defer t.followMu.Unlock()
 	t.mu.Lock()
-	if r.TopicID != "" && r.TopicID != t.id {
+	stale := func(p ResolvedPartition) bool {
+		return int(p.Partition) < len(t.parts) && asked < t.parts[p.Partition].truncated
+	}
+	if r.TopicID != "" && r.TopicID != t.id || slices.ContainsFunc(r.Partitions, stale) {
 		t.mu.Unlock()
 		return false
 	}

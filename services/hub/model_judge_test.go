@@ -107,13 +107,19 @@ func (s *snapshot) after(earlier *snapshot) {
 // bounds returns between what a partition's end was since the snapshot.
 func (s *snapshot) bounds(p *plainPartition, id string) (low, high int64) {
 	now := p.now()
-	if int(p.number) >= len(s.lives) {
+	switch {
+	case now.id != id:
+		return 0, 1 << 62
+	case int(p.number) >= len(s.lives):
 		return 0, now.end()
 	}
-	if now.id != id || len(p.lives) != s.lives[p.number] {
-		return 0, 1 << 62
+	low = s.ends[p.number]
+	for _, v := range p.lives[s.lives[p.number]:] {
+		if low = min(low, v.fork); v.recreated {
+			low = 0
+		}
 	}
-	return s.ends[p.number], now.end()
+	return low, now.end() // who is started after a truncation knows of it: it is told at once
 }
 
 // partitions returns what a request reads of a topic with count partitions, in order.

@@ -7,7 +7,7 @@ func (o *opening) subscribe() *Subscription {
 	t := o.topic
 	for i, p := range o.scope {
 		if t.follows[p].state == idle {
-			r := o.resolved[p]
+			r := o.resolved[p].ResolvedPartition
 			r.Start = r.End // from here on it is live
 			t.seekTo(p, r.Oldest, r.End, r.End)
 			o.fresh = append(o.fresh, r)

@@ -167,7 +167,7 @@ func (s *Subscription) gain(b *Batch, c control) {
 	if e.From > 0 {
 		b.add(&Entry{Kind: Advance, Partition: e.Partition, From: 0, Next: e.From, End: e.End}, 0, 0, 0, e.From)
 	}
-	if s.falling || e.From != e.Next || s.filter != nil && s.filter.grows { // the log of its new term may begin later
+	if s.falling || e.From != e.Next {
 		s.setBehind(e.Partition, mark{e.From, -1}, e.Next)
 	}
 }

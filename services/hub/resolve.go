@@ -8,19 +8,20 @@ import (
 
 // flight is a Resolve of all partitions that concurrent Subscribes share.
 type flight struct {
-	done chan struct{}
-	res  Resolved
-	err  error
+	done  chan struct{}
+	asked Seq // the topic's head before
+	res   Resolved
+	err   error
 }
 
 // resolveAll resolves the start latest or earliest for all partitions, once for all that ask while it is under way.
-func (t *Topic) resolveAll(ctx context.Context, kind StartKind) (Resolved, error) {
+func (t *Topic) resolveAll(ctx context.Context, kind StartKind) (_ Resolved, asked Seq, _ error) {
 	for {
 		t.followMu.Lock()
 		f := t.flight[kind]
 		leads := f == nil
 		if leads {
-			f = &flight{done: make(chan struct{})}
+			f = &flight{done: make(chan struct{}), asked: t.Head()}
 			t.flight[kind] = f
 		}
 		t.followMu.Unlock()
@@ -30,50 +31,45 @@ func (t *Topic) resolveAll(ctx context.Context, kind StartKind) (Resolved, error
 			t.flight[kind] = nil
 			t.followMu.Unlock()
 			close(f.done)
-			return f.res, f.err
+			return f.res, f.asked, f.err
 		}
 		select {
 		case <-f.done:
 		case <-ctx.Done():
-			return Resolved{}, ctx.Err()
+			return Resolved{}, 0, ctx.Err()
 		}
 		if errors.Is(f.err, context.Canceled) || errors.Is(f.err, context.DeadlineExceeded) {
 			continue // it was the other's context that ended
 		}
-		return f.res, f.err
+		return f.res, f.asked, f.err
 	}
 }
 
-// resolve asks the source what the request needs to know. need are the partitions, nil: all, or not known yet.
-func (o *opening) resolve(ctx context.Context, need []int32) (Resolved, error) {
+// resolve asks the source what the request needs to know; asked is the topic's head before it did. need are the partitions, nil: all, or not
+// known yet.
+func (o *opening) resolve(ctx context.Context, need []int32) (res Resolved, asked Seq, err error) {
 	r, t := o.request, o.topic
+	q := Query{TopicID: r.TopicID, Partitions: need, Start: r.Start}
 	switch r.Start.Kind {
 	case Latest, Earliest:
-		res, err := t.resolveAll(ctx, r.Start.Kind)
+		res, asked, err := t.resolveAll(ctx, r.Start.Kind)
 		if !errors.Is(err, ErrUnavailable) || need == nil {
-			return res, err
+			return res, asked, err
 		}
-		// Another partition may be the one that is away.
-		return t.hub.src.Resolve(ctx, t.name, Query{Partitions: need, Start: r.Start})
+		q.TopicID = "" // another partition may be the one that is away
 	case AtPositions:
-		start := r.Start
-		if need != nil {
-			start.Positions = nil
-			for _, p := range r.Start.Positions {
-				if slices.Contains(need, p.Partition) {
-					start.Positions = append(start.Positions, p)
-				}
-			}
-		} else {
-			need = r.Partitions
-			if need != nil {
-				start.Positions = slices.DeleteFunc(slices.Clone(start.Positions), func(p Position) bool {
-					return !slices.Contains(need, p.Partition)
-				})
-			}
+		if need == nil {
+			q.Partitions = r.Partitions
 		}
-		return t.hub.src.Resolve(ctx, t.name, Query{TopicID: r.TopicID, Partitions: need, Start: start})
+		if q.Partitions != nil {
+			q.Start.Positions = slices.DeleteFunc(slices.Clone(r.Start.Positions), func(p Position) bool {
+				return !slices.Contains(q.Partitions, p.Partition)
+			})
+		}
 	default:
-		return t.hub.src.Resolve(ctx, t.name, Query{Partitions: r.Partitions, Keys: r.Keys, KeyScope: r.KeyScope, Start: r.Start})
+		q = Query{Partitions: r.Partitions, Keys: r.Keys, KeyScope: r.KeyScope, Start: r.Start}
 	}
+	asked = t.Head()
+	res, err = t.hub.src.Resolve(ctx, t.name, q)
+	return res, asked, err
 }

@@ -16,8 +16,14 @@ import (
 // bubble runs a hub over a source that delivers by itself, in a synctest bubble.
 func bubble(t *testing.T, cfg hub.Config, do func(t *testing.T, h *hub.Hub, src *hubtest.Source)) {
 	t.Helper()
+	bubbleOver(t, hubtest.New, cfg, do)
+}
+
+// bubbleOver is bubble over another source.
+func bubbleOver(t *testing.T, source func() *hubtest.Source, cfg hub.Config, do func(t *testing.T, h *hub.Hub, src *hubtest.Source)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		src := hubtest.New()
+		src := source()
 		h := hub.New(src, cfg)
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)

@@ -19,7 +19,7 @@ type opening struct {
 	asked map[int32]struct{} // Request.Partitions; nil: all
 	named map[int32]Position // Request.Start.Positions, for AtPositions
 
-	resolved map[int32]ResolvedPartition // nil: nothing is resolved yet
+	resolved map[int32]answer // nil: nothing is resolved yet
 	topicID  string
 	count    int32
 	twice    bool // positions beyond the end were resolved twice
@@ -28,6 +28,12 @@ type opening struct {
 	scope []int32
 	begin []beginning // of each partition of scope
 	fresh []ResolvedPartition
+}
+
+// answer is what the source said of one partition. It holds while the log only grows: asked is the topic's head before it was asked.
+type answer struct {
+	ResolvedPartition
+	asked Seq
 }
 
 // beginning is where one partition begins.
@@ -54,7 +60,8 @@ const (
 )
 
 // Subscribe resolves the request, follows what it needs, and returns when Started is known. It blocks for a round trip where that needs
-// something the hub doesn't know, and not at all for what it follows: latest, and positions in the ring. Errors: those of Source.Resolve,
+// something the hub doesn't know, and not at all for what it follows: latest, and positions in the ring. Latest is the end where it was
+// asked for, else where the ring ends: what is acknowledged already, and did not come yet, is read too. Errors: those of Source.Resolve,
 // *InvalidError, *OffsetOutOfRangeError by policy, *LimitError, ErrDraining, ErrUnavailable (the source could not be reached for Config.ResolveWait), and ctx's.
 // Slow policies other than catch_up are ErrUnimplemented.
 //
@@ -98,9 +105,9 @@ func (h *Hub) Subscribe(ctx context.Context, r Request, w Waker, token uint64) (
 			return nil, err
 		}
 		for lacks.resolve {
-			res, err := o.resolve(ctx, lacks.partitions)
+			res, asked, err := o.resolve(ctx, lacks.partitions)
 			if err == nil {
-				o.answer(res)
+				o.answer(res, asked)
 				break
 			}
 			away = min(max(2*away, restAtFirst), restAtMost)
@@ -173,13 +180,21 @@ func (h *Hub) unpin(t *Topic) {
 }
 
 // answer takes what the source resolved.
-func (o *opening) answer(res Resolved) {
+func (o *opening) answer(res Resolved, asked Seq) {
 	if o.resolved == nil || o.topicID != res.TopicID {
-		o.resolved = make(map[int32]ResolvedPartition, len(res.Partitions))
+		o.resolved = make(map[int32]answer, len(res.Partitions))
 	}
 	o.topicID, o.count = res.TopicID, res.Count
 	for _, p := range res.Partitions {
-		o.resolved[p.Partition] = p
+		o.resolved[p.Partition] = answer{p, asked}
+	}
+}
+
+// expire drops an answer that may be of a part of the log which is lost by now. mu is held.
+func (o *opening) expire(id int32, p *partition) {
+	if a, ok := o.resolved[id]; ok && a.asked < p.truncated {
+		delete(o.resolved, id)
+		o.twice = false
 	}
 }
 
@@ -250,6 +265,7 @@ func (o *opening) plan() (*need, error) {
 		if f.state == live && state.id != t.id {
 			return &need{settle: true, resolve: true}, nil
 		}
+		o.expire(p, state)
 		known, err := o.beginAt(i, p, f.state == live, state)
 		switch {
 		case errors.Is(err, errBeyond):

@@ -66,6 +66,7 @@ type partition struct {
 	end         int64 // last stable offset, at least next
 	cut         Seq   // the ring is continuous from here on
 	recreated   Seq   // after the last Recreated
+	truncated   Seq   // after the last truncation
 	id          string
 	seen        int32 // epoch of the last record below what the ring knows, as a reader of history found it
 	unavailable bool
@@ -224,6 +225,7 @@ func (t *Topic) addGap(e *Entry, p *partition) {
 	switch {
 	case e.Next < e.From && e.Next < p.next:
 		t.cut(e, p, e.Next)
+		p.truncated = p.cut
 	case e.Next > p.next:
 		if e.From < p.next {
 			e = &Entry{Kind: Gap, Reason: e.Reason, Partition: e.Partition, From: p.next, Next: e.Next, End: e.End}

@@ -1,0 +1,90 @@
+package hub_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/hub/hubtest"
+)
+
+// stepped is bubble over a source that delivers when it is told to.
+func stepped(t *testing.T, do func(t *testing.T, h *hub.Hub, src *hubtest.Source)) {
+	t.Helper()
+	bubbleOver(t, hubtest.NewStepped, hub.Config{}, do)
+}
+
+// at is a start at a position of partition 0.
+func at(offset int64) hub.Start {
+	return hub.Start{Kind: hub.AtPositions, Positions: []hub.Position{{Partition: 0, Offset: offset, Epoch: -1}}}
+}
+
+// TestAnswersOutliveNoTruncation: what was resolved before a truncation, and not believed yet, is asked for again.
+func TestAnswersOutliveNoTruncation(t *testing.T) {
+	stepped(t, func(t *testing.T, h *hub.Hub, src *hubtest.Source) {
+		src.CreateTopic("a", 1)
+		records(src, "a", 0, 10)
+		subscribe(t, h, hub.Request{Topic: "a"}, newSignal())
+		src.SetDelays(hubtest.Delays{AfterResolve: 100 * time.Millisecond})
+		time.AfterFunc(50*time.Millisecond, func() {
+			src.Truncate("a", 0, 3)
+			src.Deliver("a", 0, 0)
+		})
+		s := subscribe(t, h, hub.Request{Topic: "a", Start: at(5), OnOutOfRange: hub.OutOfRangeLatest}, newSignal())
+		if got := s.Started().Partitions[0]; got.Start != 3 || got.End != 3 {
+			t.Errorf("started at %+v, want 3 of 3", got)
+		}
+		b, err := s.Pull(1 << 20)
+		if err != nil || len(b.Parts) != 1 || b.Parts[0].From != 5 || b.Parts[0].Next != 3 || b.Parts[0].Reason != hub.GapTruncation {
+			t.Errorf("pull = %+v, %v; want a gap of truncation from 5 to 3", b.Parts, err)
+		}
+	})
+}
+
+// TestLatestIsNotWhatAnOutageHeldBack: a partition is available again, and what it got meanwhile has not come.
+func TestLatestIsNotWhatAnOutageHeldBack(t *testing.T) {
+	stepped(t, func(t *testing.T, h *hub.Hub, src *hubtest.Source) {
+		src.CreateTopic("a", 1)
+		subscribe(t, h, hub.Request{Topic: "a"}, newSignal())
+		src.SetUnavailable("a", 0, true)
+		src.Deliver("a", 0, -1)
+		records(src, "a", 0, 10)
+		src.SetUnavailable("a", 0, false)
+		src.SetDelays(hubtest.Delays{AfterResolve: 100 * time.Millisecond})
+		time.AfterFunc(50*time.Millisecond, func() { src.Deliver("a", 0, 0) })
+		w := newSignal()
+		s := subscribe(t, h, hub.Request{Topic: "a"}, w)
+		if got := s.Started().Partitions[0]; got.Start != 10 || got.End != 10 {
+			t.Errorf("started at %+v, want 10 of 10", got)
+		}
+		records(src, "a", 0, 1)
+		src.Deliver("a", 0, -1)
+		if got := drainTo(t, s, w, 1)[0]; got != 1 {
+			t.Errorf("%d records, want 1", got)
+		}
+	})
+}
+
+// TestGrowthAndReCreationInOneStretch: a reader that gains a partition finds its records also where the partition's log begins after them.
+func TestGrowthAndReCreationInOneStretch(t *testing.T) {
+	stepped(t, func(t *testing.T, h *hub.Hub, src *hubtest.Source) {
+		src.CreateTopic("a", 1)
+		start := at(0)
+		start.Missing = hub.MissingSkip
+		w := newSignal()
+		s := subscribe(t, h, hub.Request{Topic: "a", Start: start}, w)
+		subscribe(t, h, hub.Request{Topic: "a"}, newSignal())
+		src.Grow("a", 2)
+		src.Deliver("a", 0, -1)
+		synctest.Wait()
+		src.CreateTopic("a", 2)
+		records(src, "a", 1, 5)
+		for p := range int32(2) {
+			src.Deliver("a", p, -1)
+		}
+		if got := drainTo(t, s, w, 5)[1]; got != 5 {
+			t.Errorf("%d records of the partition gained, want 5", got)
+		}
+	})
+}
