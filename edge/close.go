@@ -36,6 +36,7 @@ var (
 	endClientEOF   = reason{Name: "client_eof", Code: ws.StatusAbnormalClosure, Initiator: byClient, silent: true}
 	endNetwork     = reason{Name: "network_error", Code: ws.StatusAbnormalClosure, Initiator: byNetwork, silent: true}
 
+	endSubscription  = reason{Name: "subscription_ended", Code: ws.StatusNormalClosure, Initiator: byServer, Text: "subscription ended"} // of a stream of events
 	endStopped       = reason{Name: "stopped", Code: ws.StatusGoingAway, Initiator: byServer, Text: "server stopped"}
 	endProtocol      = reason{Name: "protocol_error", Code: ws.StatusProtocolError, Initiator: byServer, Text: "protocol error"}
 	endBinary        = reason{Name: "unsupported_data", Code: ws.StatusUnsupportedData, Initiator: byServer, Text: "tailrace.v1.json takes text frames, not binary ones"}
@@ -62,7 +63,7 @@ var (
 func reasons() []*reason {
 	return []*reason{
 		&endClientClose, &endClientEOF, &endNetwork,
-		&endStopped, &endProtocol, &endBinary, &endInvalidUTF8, &endMessageTooBig, &endInternal,
+		&endSubscription, &endStopped, &endProtocol, &endBinary, &endInvalidUTF8, &endMessageTooBig, &endInternal,
 		&endDraining, &endLagged, &endUpstreamGone, &endNoLife, &endStalled, &endTokenExpired, &endAge, &endOverLimit,
 		&endBadFrame, &endUnauthenticated, &endForbidden, &endUnknownTopic,
 	}

@@ -18,6 +18,10 @@ func (w *worker) end(s *session, r *reason, cause string) {
 		w.drop(s)
 		return
 	}
+	if s.events != nil {
+		w.endEvents(s, r)
+		return
+	}
 	if r.Code >= 4000 { // the others say that frames are not understood, or that there is no time for more
 		spread := comeBackSpread
 		if !r.comeBack() {

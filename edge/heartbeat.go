@@ -88,7 +88,11 @@ func (w *worker) tick(now int64) {
 func (w *worker) look(s *session, now int64) {
 	interval := int64(w.srv.cfg.HeartbeatInterval)
 	received := s.received.Load()
-	if now-received >= interval {
+	if s.events != nil {
+		if now-s.life.pinged >= interval && w.lost(s, now) {
+			return
+		}
+	} else if now-received >= interval {
 		stuck := s.life.observe(now, s.blocked.Load(), int64(s.bytes), w.unsent(s))
 		lim := limits{w.srv.cfg.HeartbeatInterval, w.srv.cfg.LifeGrace, w.srv.cfg.StallTimeout}
 		if r := s.life.judge(now, received, stuck, lim); r != nil {
@@ -110,6 +114,24 @@ func (w *worker) look(s *session, now int64) {
 	}
 }
 
+// lost ends a stream of events, from which nothing is ever received, when the client's kernel has acknowledged nothing of what was sent for the stall
+// timeout. There is always something to acknowledge: a comment goes out each interval.
+func (w *worker) lost(s *session, now int64) bool {
+	l := &s.life
+	l.pinged = now
+	unacknowledged := 0
+	_ = s.raw.Control(func(fd uintptr) { unacknowledged, _ = unix.IoctlGetInt(int(fd), unix.TIOCOUTQ) })
+	taken := int64(s.bytes) - int64(max(unacknowledged, 0))
+	if l.stuck = s.blocked.Load() || unacknowledged > 0; !l.stuck || taken > l.taken {
+		l.taken, l.progress = taken, now
+	}
+	if quiet := time.Duration(now - l.progress); quiet > w.srv.cfg.StallTimeout {
+		w.end(s, &endStalled, quiet.String())
+		return true
+	}
+	return false
+}
+
 // lacks says whether partitions of the session's subscriptions cannot be read at the moment.
 func (w *worker) lacks(s *session) bool {
 	for _, sb := range s.subs {
@@ -125,7 +147,8 @@ func (w *worker) lacks(s *session) bool {
 
 // heartbeat tells what moved or is wrong. Without either it is due only when nothing else was sent for an interval.
 func (w *worker) heartbeat(s *session, now int64) {
-	due := s.beatNow || !w.upstream || now-s.life.sent >= int64(w.srv.cfg.HeartbeatInterval)
+	tells := s.beatNow || !w.upstream
+	due := now-s.life.sent >= int64(w.srv.cfg.HeartbeatInterval)
 	s.beatNow, s.life.beat, s.life.away = false, now, !w.upstream
 	b := &w.beat
 	b.Time, b.UpstreamUnavailable = time.Now(), !w.upstream
@@ -147,10 +170,14 @@ func (w *worker) heartbeat(s *session, now int64) {
 		lag := sb.sub.Lag()
 		if len(t.Positions) > 0 || len(t.Unavailable) > 0 || lag > 0 {
 			t.Lag = lag
-			due = due || len(t.Positions) > 0 || len(t.Unavailable) > 0
+			tells = tells || len(t.Positions) > 0 || len(t.Unavailable) > 0
 		}
 	}
-	if due {
+	switch {
+	case !tells && !due:
+	case s.events != nil:
+		w.beatEvents(s, tells)
+	default:
 		w.msg = frame.AppendHeartbeat(w.msg[:0], b)
 		w.say(s)
 	}

@@ -71,3 +71,26 @@ func chargeable(n int) int64 {
 	}
 	return int64(n)
 }
+
+// hold is called when a session stays blocked: if too much waits for it, nothing more is read from it.
+func (w *worker) hold(s *session) {
+	if len(s.ctl) > maxHeld && s.state == open {
+		s.paused.Store(true)
+	}
+}
+
+// letRead lets the poller read on.
+func (w *worker) letRead(s *session) {
+	if !s.paused.Load() {
+		return
+	}
+	s.paused.Store(false)
+	if s.state == open {
+		w.startSubscribes(s)
+	}
+	if s.starved.CompareAndSwap(true, false) {
+		if err := w.poller.rearm(s); err != nil {
+			w.lose(s, err)
+		}
+	}
+}

@@ -2,9 +2,15 @@ package edge
 
 import "github.com/prometheus/client_golang/prometheus"
 
+// Kinds of sessions, as a metric label.
+const (
+	kindSocket = "websocket"
+	kindEvents = "sse"
+)
+
 // metrics of a Server.
 type metrics struct {
-	sessions      prometheus.Gauge
+	sessions      *prometheus.GaugeVec
 	ended         *prometheus.CounterVec
 	refused       *prometheus.CounterVec
 	subscriptions prometheus.Gauge
@@ -19,13 +25,15 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer, in *input) *metrics {
 	m := &metrics{
-		sessions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tailrace_edge_sessions", Help: "Open sockets."}),
+		sessions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "tailrace_edge_sessions", Help: "Open sessions: sockets, and streams of events.",
+		}, []string{"kind"}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tailrace_edge_sessions_ended_total", Help: "Ended sockets, by why and by whom.",
-		}, []string{"reason", "initiator"}),
+			Name: "tailrace_edge_sessions_ended_total", Help: "Ended sessions, by kind, by why and by whom.",
+		}, []string{"kind", "reason", "initiator"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tailrace_edge_upgrades_refused_total", Help: "Upgrades refused, by HTTP status.",
-		}, []string{"status"}),
+			Name: "tailrace_edge_upgrades_refused_total", Help: "Sessions refused, by kind and by HTTP status.",
+		}, []string{"kind", "status"}),
 		subscriptions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tailrace_edge_subscriptions", Help: "Open subscriptions of sockets."}),
 		records:       prometheus.NewCounter(prometheus.CounterOpts{Name: "tailrace_edge_records_sent_total", Help: "Records given to sockets."}),
 		bytes:         prometheus.NewCounter(prometheus.CounterOpts{Name: "tailrace_edge_sent_bytes_total", Help: "Bytes taken by sockets."}),
@@ -35,8 +43,11 @@ func newMetrics(r prometheus.Registerer, in *input) *metrics {
 		stalled:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "tailrace_edge_blocked_sessions", Help: "Sockets that take nothing at the moment."}),
 		held:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "tailrace_edge_held_bytes", Help: "Bytes held for sockets that take nothing at the moment."}),
 	}
-	for _, why := range reasons() {
-		m.ended.WithLabelValues(why.Name, why.Initiator)
+	for _, kind := range []string{kindSocket, kindEvents} {
+		m.sessions.WithLabelValues(kind)
+		for _, why := range reasons() {
+			m.ended.WithLabelValues(kind, why.Name, why.Initiator)
+		}
 	}
 	if r != nil {
 		r.MustRegister(m.sessions, m.ended, m.refused, m.subscriptions, m.records, m.bytes, m.writes, m.passes, m.messages, m.stalled, m.held,

@@ -22,7 +22,10 @@ type group struct {
 	at    hub.Seq
 	n     int  // steps read
 	apart bool // what comes behind them is to be pulled
-	steps [maxSteps]step
+	// For events: the place before the first step and after each, as far as they are known; nplaces is 0 as long as no events were asked for.
+	places  [maxSteps + 1]place
+	nplaces int
+	steps   [maxSteps]step
 }
 
 // step is one batch, and its frames for each choice of as.
@@ -30,6 +33,7 @@ type step struct {
 	batch  hub.Batch
 	frames [frame.AsBase64 + 1][]piece
 	made   [frame.AsBase64 + 1]bool
+	events [frame.AsBase64 + 1][]byte // nil: not made
 }
 
 // piece is one frame without what differs between subscriptions: the shared rest of a records frame, or a part that carries no records.
@@ -117,7 +121,7 @@ func (w *worker) groupAt(first int, t *hub.Topic, at hub.Seq) int32 {
 		w.groups = append(w.groups, group{})
 	}
 	g := &w.groups[n]
-	g.topic, g.at, g.n, g.apart = t, at, 0, false
+	g.topic, g.at, g.n, g.apart, g.nplaces = t, at, 0, false, 0
 	return int32(n) + 1
 }
 
@@ -127,6 +131,7 @@ func (w *worker) read(g *group) (more bool) {
 	for g.n < maxSteps && at < head {
 		st := &g.steps[g.n]
 		clear(st.made[:])
+		clear(st.events[:])
 		b := &st.batch
 		// What is evicted, not the same for all, or an entry of many records that must be cut: a session may hold only a frame unfinished.
 		if !g.topic.Read(at, maxFrame, b) || len(b.Parts) == 0 || b.Bytes > maxFrame && b.Records > 1 {
@@ -171,6 +176,7 @@ func (w *worker) forget() {
 		for j := range g.n {
 			st := &g.steps[j]
 			clear(st.batch.Parts)
+			clear(st.events[:])
 			for as := range st.frames {
 				clear(st.frames[as])
 			}

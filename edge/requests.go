@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -107,11 +106,17 @@ func (q *requests) answer(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case isSocket(r):
 		if no := q.srv.refusal(r); no != nil {
-			maps.Copy(w.Header(), no.header)
-			http.Error(w, no.text, no.status)
+			no.serve(w)
 			return
 		}
 		q.srv.settle(q.srv.upgrade(w, r, nil))
+	case isEvents(r):
+		x, no := q.srv.refusalOfEvents(r)
+		if no != nil {
+			no.serve(w)
+			return
+		}
+		q.srv.settle(q.srv.takeOver(w, x))
 	case !access.HostAllowed(r.Host, q.srv.cfg.AllowedHosts):
 		http.Error(w, "this host is not served here", http.StatusMisdirectedRequest)
 	default:

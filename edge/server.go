@@ -240,14 +240,14 @@ func (s *Server) exit() {
 
 // left is called by a session's worker after its connection was closed.
 func (s *Server) left(x *session) {
-	s.metrics.sessions.Dec()
-	s.metrics.ended.WithLabelValues(x.reason.Name, x.reason.Initiator).Inc()
+	s.metrics.sessions.WithLabelValues(x.kind()).Dec()
+	s.metrics.ended.WithLabelValues(x.kind(), x.reason.Name, x.reason.Initiator).Inc()
 	level := slog.LevelInfo
 	if x.reason == &endInternal {
 		level = slog.LevelError
 	}
 	s.log.LogAttrs(s.ctx, level, "session ended",
-		slog.String("session", x.name), slog.Int("code", int(x.reason.Code)), slog.String("reason", x.reason.Name),
+		slog.String("session", x.name), slog.String("kind", x.kind()), slog.Int("code", int(x.reason.Code)), slog.String("reason", x.reason.Name),
 		slog.String("initiator", x.reason.Initiator), slog.String("cause", x.cause),
 		slog.Duration("lasted", time.Duration(s.now()-x.started).Round(time.Millisecond)),
 		slog.Uint64("records", x.records), slog.Uint64("bytes", x.bytes), slog.Uint64("messages", x.messages))

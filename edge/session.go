@@ -23,7 +23,7 @@ const (
 	gone    // the descriptor is closed
 )
 
-// session is one WebSocket, from the handshake to the end of the connection. Nothing of it is shared with another session or used again
+// session is one WebSocket, or one stream of events, from the handshake to the end of the connection. Nothing of it is shared with another session or used again
 // after it.
 type session struct {
 	// Fixed before the hand-over.
@@ -32,6 +32,7 @@ type session struct {
 	identity access.Identity
 	name     string
 	url      *frame.Subscribe // of the URL form
+	events   *events          // nil for a socket; its fields are the worker's
 	urlError *frame.Error     // of the URL form, when it is malformed
 	started  int64            // Server.now
 
@@ -96,6 +97,13 @@ type subscription struct {
 	leaving bool               // unsubscribed before it started
 	waiting bool               // for one of the session's subscribes under way
 	inURL   bool               // of the URL form
+}
+
+func (s *session) kind() string {
+	if s.events != nil {
+		return kindEvents
+	}
+	return kindSocket
 }
 
 // find returns the open subscription of an id. A session has few; a map would cost every idle socket more than this costs the largest.

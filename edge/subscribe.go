@@ -105,7 +105,9 @@ func (w *worker) subscribed(s *session, r subscribed) {
 		}
 		return
 	}
-	if r.err != nil {
+	if r.err != nil && s.events != nil {
+		w.over(sb, r.err)
+	} else if r.err != nil {
 		w.msg = w.finish(w.msg[:0], sb, r.err)
 		w.say(s)
 		w.endURL(sb, r.err)
@@ -117,11 +119,17 @@ func (w *worker) subscribed(s *session, r subscribed) {
 
 func (w *worker) started(sb *subscription, sub *hub.Subscription) {
 	sb.sub = sub
-	w.msg = frame.AppendStarted(w.msg[:0], sb.id, sb.request.Topic, sub.Started())
-	w.say(sb.s)
+	w.count.subscriptions++
+	if sb.s.events != nil {
+		if !w.beginEvents(sb, sb.request.Topic) {
+			return
+		}
+	} else {
+		w.msg = frame.AppendStarted(w.msg[:0], sb.id, sb.request.Topic, sub.Started())
+		w.say(sb.s)
+	}
 	whole := len(sb.request.Keys) == 0 && len(sb.request.Partitions) == 0
 	sb.request = nil
-	w.count.subscriptions++
 	if sb.leaving {
 		w.leave(sb)
 		return
@@ -156,14 +164,19 @@ func (w *worker) finish(dst []byte, sb *subscription, err error) []byte {
 	if errors.Is(err, io.EOF) {
 		return frame.AppendUnsubscribed(dst, sb.id, "until")
 	}
+	return frame.AppendError(dst, w.errorOf(sb, err))
+}
+
+// errorOf is what the client is told of the error that has ended a subscription.
+func (w *worker) errorOf(sb *subscription, err error) *frame.Error {
 	if no, ok := errors.AsType[denied](err); ok {
-		return frame.AppendError(dst, frame.Denied("subscribe", sb.id, no.error))
+		return frame.Denied("subscribe", sb.id, no.error)
 	}
 	e := frame.ErrorOf("subscribe", sb.id, err)
 	if e.Code == "internal" {
 		w.srv.log.Error("subscription", "session", sb.s.name, "id", sb.id, "error", err)
 	}
-	return frame.AppendError(dst, e)
+	return e
 }
 
 // endURL ends a session whose reason to be was the subscription of its URL, and any when this process drains.

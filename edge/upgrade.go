@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -100,6 +101,14 @@ func (s *Server) welcome(ctx context.Context, conn *net.TCPConn) {
 		return
 	}
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head[:end])))
+	if err == nil && isEvents(r) {
+		if x, no := s.refusalOfEvents(r); no != nil {
+			s.answer(conn, no)
+		} else {
+			s.settle(s.stream(conn, x))
+		}
+		return
+	}
 	if err != nil || !isSocket(r) {
 		s.requests.take(conn, head) // what can't be understood is answered there too
 		return
@@ -150,11 +159,28 @@ func (f *refused) write(w io.Writer) error {
 	if h == nil {
 		h = make(http.Header)
 	}
-	h.Set("Content-Type", "text/plain; charset=utf-8")
-	return (&http.Response{
-		StatusCode: f.status, ProtoMajor: 1, ProtoMinor: 1, Header: h, Close: true,
-		Body: io.NopCloser(strings.NewReader(f.text + "\n")), ContentLength: int64(len(f.text) + 1),
-	}).Write(w)
+	resp := &http.Response{StatusCode: f.status, ProtoMajor: 1, ProtoMinor: 1, Header: h, Close: true}
+	if f.text != "" {
+		if h.Get("Content-Type") == "" {
+			h.Set("Content-Type", "text/plain; charset=utf-8")
+		}
+		resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader(f.text+"\n")), int64(len(f.text)+1)
+	}
+	return resp.Write(w)
+}
+
+// serve is write, for an HTTP server.
+func (f *refused) serve(w http.ResponseWriter) {
+	maps.Copy(w.Header(), f.header)
+	if f.text == "" {
+		w.WriteHeader(f.status)
+		return
+	}
+	if w.Header().Get("Content-Type") == "" {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	}
+	w.WriteHeader(f.status)
+	_, _ = io.WriteString(w, f.text+"\n") // the connection is the server's care
 }
 
 // refusal says what is wrong with an upgrade, nil if nothing is: then the session is counted in. It is decided before the upgrade, so that
@@ -162,7 +188,7 @@ func (f *refused) write(w io.Writer) error {
 func (s *Server) refusal(r *http.Request) *refused {
 	no := s.judge(r)
 	if no != nil {
-		s.metrics.refused.WithLabelValues(strconv.Itoa(no.status)).Inc()
+		s.metrics.refused.WithLabelValues(kindSocket, strconv.Itoa(no.status)).Inc()
 	}
 	return no
 }
@@ -242,7 +268,11 @@ func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request, early []byte) 
 		err = tcp.SetDeadline(time.Time{})
 	}
 	if err == nil {
-		err = s.hand(tcp, r, append(early, rest...))
+		x := &session{rest: append(early, rest...)}
+		if topic, ok := strings.CutPrefix(r.URL.Path, "/ws/"); ok {
+			x.url, x.urlError = frame.ParseURL(topic, r.URL.Query())
+		}
+		err = s.hand(tcp, x)
 	}
 	if err != nil {
 		s.log.Warn("upgrade", "error", err)
@@ -252,7 +282,8 @@ func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request, early []byte) 
 	return true
 }
 
-func (s *Server) hand(tcp *net.TCPConn, r *http.Request, early []byte) error {
+// hand gives a session to a worker.
+func (s *Server) hand(tcp *net.TCPConn, x *session) error {
 	raw, err := tcp.SyscallConn()
 	if err != nil {
 		return err
@@ -265,14 +296,11 @@ func (s *Server) hand(tcp *net.TCPConn, r *http.Request, early []byte) error {
 	if err = errors.Join(err, failed); err != nil {
 		return err
 	}
-	x := &session{conn: tcp, raw: raw, name: newName(), started: s.now(), rest: early}
+	x.conn, x.raw, x.name, x.started = tcp, raw, newName(), s.now()
 	x.received.Store(x.started)
-	if topic, ok := strings.CutPrefix(r.URL.Path, "/ws/"); ok {
-		x.url, x.urlError = frame.ParseURL(topic, r.URL.Query())
-	}
 	w := s.workers[int(s.next.Add(1))%len(s.workers)]
-	s.metrics.sessions.Inc()
-	s.log.Info("session", "session", x.name, "peer", tcp.RemoteAddr().String(), "path", r.URL.Path)
+	s.metrics.sessions.WithLabelValues(x.kind()).Inc()
+	s.log.Info("session", "session", x.name, "kind", x.kind(), "peer", tcp.RemoteAddr().String())
 	w.inbox.post(x, opened{})
 	return nil
 }

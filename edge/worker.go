@@ -245,8 +245,10 @@ func (w *worker) open(s *session) {
 	w.sessions = append(w.sessions, s)
 	now := w.srv.now()
 	s.life = life{sent: now, beat: now, progress: now}
-	w.msg = frame.AppendWelcome(w.msg[:0], s.name, w.srv.cfg.HeartbeatInterval, w.srv.cfg.MaxMessageBytes)
-	w.say(s)
+	if s.events == nil {
+		w.msg = frame.AppendWelcome(w.msg[:0], s.name, w.srv.cfg.HeartbeatInterval, w.srv.cfg.MaxMessageBytes)
+		w.say(s)
+	}
 	switch {
 	case w.drain != nil:
 		w.end(s, &endDraining, "")

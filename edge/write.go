@@ -27,6 +27,9 @@ type writer struct {
 	buf     []byte // what is to be written now
 	units   []unit
 	msg     []byte // one payload
+	data    []byte // of one event
+	id      []byte // of one event
+	place   place  // of the subscription that pulls events
 	prefix  []byte
 	arena   []byte
 	groups  []group
@@ -209,7 +212,7 @@ func (w *worker) compose(s *session) (fixed int) {
 		}
 		s.turn = (s.turn + 1) % int32(len(s.subs))
 		sb := s.subs[s.turn]
-		if sb.group > 0 && w.groups[sb.group-1].n == 0 {
+		if sb.group > 0 && (w.groups[sb.group-1].n == 0 || s.events != nil && !w.groups[sb.group-1].placed(w, sb)) {
 			sb.group, sb.hungry = 0, true
 		}
 		if sb.hungry && sb.group == 0 {
@@ -225,7 +228,11 @@ func (w *worker) compose(s *session) (fixed int) {
 		i := 0
 		for ; i < g.n && len(w.buf) < maxWrite; i++ {
 			u := unit{from: len(w.buf), sb: sb, step: &g.steps[i]}
-			w.appendPieces(sb, w.render(u.step, sb.as))
+			if s.events != nil {
+				w.buf = append(w.buf, w.renderEvents(g, i, sb.as)...)
+			} else {
+				w.appendPieces(sb, w.render(u.step, sb.as))
+			}
 			u.end = len(w.buf)
 			w.units = append(w.units, u)
 		}
@@ -238,6 +245,9 @@ func (w *worker) compose(s *session) (fixed int) {
 // pull appends what a subscription pulls, up to budget bytes of records, and returns what is left of the budget.
 func (w *worker) pull(sb *subscription, budget int) int {
 	s := sb.s
+	if s.events != nil {
+		w.stand(&w.place, sb)
+	}
 	for budget > 0 {
 		b, err := sb.sub.Pull(budget)
 		if len(b.Parts) > 0 {
@@ -248,7 +258,15 @@ func (w *worker) pull(sb *subscription, budget int) int {
 		}
 		if b.CaughtUp {
 			w.msg = frame.AppendCaughtUp(w.msg[:0], sb.id)
-			w.buf = appendFrame(w.buf, ws.OpText, w.msg)
+			if s.events != nil {
+				w.buf = frame.AppendEvent(w.buf, "caughtup", nil, w.msg)
+			} else {
+				w.buf = appendFrame(w.buf, ws.OpText, w.msg)
+			}
+		}
+		if err != nil && s.events != nil {
+			w.over(sb, err)
+			return budget
 		}
 		if err != nil {
 			w.msg = w.finish(w.msg[:0], sb, err)
@@ -266,6 +284,10 @@ func (w *worker) pull(sb *subscription, budget int) int {
 
 // appendBatch appends the frames of a batch that is for one subscription.
 func (w *worker) appendBatch(sb *subscription, parts []hub.Part) {
+	if sb.s.events != nil {
+		w.buf = w.appendEvents(w.buf, &w.place, parts, sb.as)
+		return
+	}
 	for len(parts) > 0 {
 		n := frame.Run(parts)
 		switch {
@@ -314,7 +336,12 @@ func (w *worker) told(sb *subscription, parts []hub.Part) {
 		switch parts[i].Kind {
 		case hub.Unavailable, hub.Available:
 			sb.s.beatNow = true
-		case hub.Deleted, hub.Recreated, hub.Topology:
+		case hub.Recreated:
+			if sb.s.events != nil {
+				sb.s.events.renew(sb, &parts[i])
+			}
+			sb.hungry = true
+		case hub.Deleted, hub.Topology:
 			sb.hungry = true // what follows from it is pulled
 		}
 	}
@@ -351,27 +378,4 @@ func (w *worker) send(s *session, p []byte) (n int, ok bool) {
 	s.bytes += uint64(n)
 	w.count.bytes += n
 	return n, true
-}
-
-// hold is called when a session stays blocked: if too much waits for it, nothing more is read from it.
-func (w *worker) hold(s *session) {
-	if len(s.ctl) > maxHeld && s.state == open {
-		s.paused.Store(true)
-	}
-}
-
-// letRead lets the poller read on.
-func (w *worker) letRead(s *session) {
-	if !s.paused.Load() {
-		return
-	}
-	s.paused.Store(false)
-	if s.state == open {
-		w.startSubscribes(s)
-	}
-	if s.starved.CompareAndSwap(true, false) {
-		if err := w.poller.rearm(s); err != nil {
-			w.lose(s, err)
-		}
-	}
 }

@@ -37,6 +37,24 @@ func AppendRecordsPrefix(dst []byte, id string) []byte {
 // AppendRecordsBody appends the rest of the frame, the same for all subscribers at the same place with the same as: the records, then the
 // positions that moved without a record: …],"positions":{…}}. parts are a Run; the JSON of a record is made at most once for each as.
 func AppendRecordsBody(dst []byte, parts []hub.Part, as As) []byte {
+	dst = append(appendRecords(dst, parts, as), ']')
+	if ps := moved(parts); len(ps) > 0 {
+		dst = appendPositions(append(dst, `,"positions":`...), ps)
+	}
+	return append(dst, '}')
+}
+
+// AppendRecordsArray appends the records alone: [{…},{…}]. parts are a Run. Without a record it appends nothing.
+func AppendRecordsArray(dst []byte, parts []hub.Part, as As) []byte {
+	from := len(dst)
+	if dst = appendRecords(append(dst, '['), parts, as); len(dst) == from+1 {
+		return dst[:from]
+	}
+	return append(dst, ']')
+}
+
+// appendRecords appends records, with commas between them.
+func appendRecords(dst []byte, parts []hub.Part, as As) []byte {
 	enc := encoder(as)
 	from := len(dst)
 	for i := range parts {
@@ -54,11 +72,7 @@ func AppendRecordsBody(dst []byte, parts []hub.Part, as As) []byte {
 	if len(dst) > from {
 		dst = dst[:len(dst)-1] // every piece ends with a comma
 	}
-	dst = append(dst, ']')
-	if ps := moved(parts); len(ps) > 0 {
-		dst = appendPositions(append(dst, `,"positions":`...), ps)
-	}
-	return append(dst, '}')
+	return dst
 }
 
 // moved returns the positions after parts that the records in them do not tell: a record tells offset + 1.

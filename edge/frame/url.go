@@ -44,6 +44,35 @@ func ParseURL(topic string, q url.Values) (*Subscribe, *Error) {
 	return u.s, nil
 }
 
+// ParseEventsURL is ParseURL for /sse/{topic}?… It also reads where the client was: by lastEventId, a parameter for clients that can't set headers, and
+// by the header Last-Event-ID, which is newer. A start in the URL is that of the first time: it does not count then. With id.Done there is
+// nothing to subscribe to.
+func ParseEventsURL(topic string, q url.Values, header []string) (_ *Subscribe, id EventID, _ *Error) {
+	const name = "lastEventId"
+	last := ""
+	if values, given := q[name]; given {
+		if len(values) > 1 {
+			return nil, id, Invalid("subscribe", URLID, name, "is given twice")
+		}
+		last = values[0]
+		q = maps.Clone(q)
+		delete(q, name)
+	}
+	if len(header) > 0 && header[len(header)-1] != "" {
+		last = header[len(header)-1]
+	}
+	s, bad := ParseURL(topic, q)
+	if bad != nil || last == "" {
+		return s, id, bad
+	}
+	at, err := ParseEventID(last)
+	if err != nil {
+		return nil, id, Invalid("subscribe", URLID, name, err.Error())
+	}
+	s.Request.TopicID, s.Request.Start = at.TopicID, hub.Start{Kind: hub.AtPositions, Positions: at.Positions}
+	return s, *at, nil
+}
+
 type query struct {
 	s        *Subscribe
 	fail     fault
