@@ -48,7 +48,7 @@ type play struct {
 func (w *world) replay(t *testing.T, d *dialogue, protocol string) {
 	p := &play{t: t, w: w, d: d, protocol: protocol, names: names{}, actors: map[string]*actor{}}
 	defer func() {
-		for _, a := range p.order {
+		for _, a := range p.order { // also of a dialogue that failed
 			a.leave()
 		}
 	}()
@@ -71,6 +71,10 @@ func (w *world) replay(t *testing.T, d *dialogue, protocol string) {
 			t.Errorf("%s.txt: end of %q, client %q: %v", d.script.name, d.title, a.name, err)
 		}
 	}
+	for _, a := range p.order {
+		a.leave()
+	}
+	await(t, "all sessions have ended", func() bool { return w.edge.Sessions() == 0 })
 }
 
 func (p *play) step(steps []step) error {
@@ -199,6 +203,8 @@ func (p *play) expect(a *actor, text string) error {
 				err = fmt.Errorf("got %v", e)
 			}
 			return err
+		case "end":
+			return a.socket.conn.Close()
 		}
 		return nil
 	}
@@ -222,7 +228,7 @@ func (p *play) expectClose(a *actor, e event, rest string) error {
 	if e, err = a.next(); err != nil || e.what != "end" {
 		return fmt.Errorf("behind the close frame: got %v %v", e, err)
 	}
-	return nil
+	return a.socket.conn.Close()
 }
 
 func (p *play) expectAnswer(a *actor, status int, rest string) error {

@@ -27,6 +27,9 @@ func later() map[string]string {
 		"1011 internal_error":  "a fault of ours",
 		"INTERNAL":             "a fault of ours",
 		"CANCELED":             "only of requests whose caller has left",
+		"4001 lagged":          "the slow policies are not there yet",
+		"LAGGED":               "the slow policies are not there yet",
+		"DEADLINE_EXCEEDED":    "a request that ran out of time is told as UNAVAILABLE or OUTCOME_UNKNOWN",
 		"BAD_FRAME":            "it ends the connection, 4500, so that nobody is told it",
 	}
 }
@@ -192,6 +195,14 @@ func TestRulesAreProved(t *testing.T) {
 	proofs := map[string][]string{}
 	var rules []string
 	for line := range strings.Lines(string(text)) {
+		if _, elsewhere, ok := strings.Cut(strings.TrimSpace(line), " => "); ok && line[0] == 'R' {
+			pkg, test, _ := strings.Cut(elsewhere, " ")
+			if !hasTest(t, pkg, test) {
+				t.Errorf("there is no %s in %s", test, pkg)
+			}
+			name, _, _ := strings.Cut(line, " ")
+			proofs[name] = append(proofs[name], elsewhere)
+		}
 		if name, _, ok := strings.Cut(line, " "); ok && strings.HasPrefix(name, "R") {
 			if slices.Contains(rules, name) {
 				t.Errorf("rule %s comes twice", name)
@@ -220,4 +231,21 @@ func TestRulesAreProved(t *testing.T) {
 		}
 	}
 	proof(t, "%d rules are proved by %d dialogues", len(rules), len(titles))
+}
+
+// hasTest says whether a package of this module has a test of that name.
+func hasTest(t *testing.T, pkg, test string) bool {
+	t.Helper()
+	files, err := filepath.Glob("../../" + pkg + "/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, path := range files {
+		inspect(t, path, func(n ast.Node) {
+			f, ok := n.(*ast.FuncDecl)
+			found = found || ok && f.Name.Name == test
+		})
+	}
+	return found
 }

@@ -248,7 +248,9 @@ func (w *world) metric(name, label string) float64 {
 }
 
 // ended is the number of sessions that have ended, or for one reason.
-func (w *world) ended(reason string) float64 { return w.metric("tailrace_edge_sessions_ended_total", reason) }
+func (w *world) ended(reason string) float64 {
+	return w.metric("tailrace_edge_sessions_ended_total", reason)
+}
 
 var errNoStore = errors.New("only the store can do that: put `@ store` at the head of the file")
 

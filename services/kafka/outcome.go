@@ -39,7 +39,7 @@ var refusals = map[confluent.ErrorCode]cause{
 	confluent.ErrUnknownTopic:                {"not_found", ReasonUnknownTopic, "", 0},
 	confluent.ErrUnknownTopicOrPart:          {"not_found", ReasonUnknownTopic, "", 0},
 	confluent.ErrTopicException:              {"not_found", ReasonUnknownTopic, "", 0},
-	confluent.ErrUnknownPartition:            {"invalid_argument", ReasonUnknownPartition, "", 0},
+	confluent.ErrUnknownPartition:            {"not_found", ReasonUnknownPartition, "", 0},
 	confluent.ErrMsgSizeTooLarge:             {"invalid_argument", ReasonRecordTooLarge, "", 0},
 	confluent.ErrRecordListTooLarge:          {"invalid_argument", ReasonRecordTooLarge, "", 0},
 	confluent.ErrInvalidRecord:               {"invalid_argument", ReasonInvalidRecord, "", 0},

@@ -210,7 +210,7 @@ func invalid(r *tailracev1.PublishRecord, size, limit int64, partitions int32) (
 	}
 	if r.Partition != nil && *r.Partition >= partitions {
 		m := fmt.Sprintf("no partition %d, the topic has %d", *r.Partition, partitions)
-		return refusal(cause{"invalid_argument", ReasonUnknownPartition, m, 0}), true
+		return refusal(cause{"not_found", ReasonUnknownPartition, m, 0}), true
 	}
 	if size > limit {
 		m := fmt.Sprintf("record of about %d bytes, at most %d", size, limit)
