@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,9 +22,9 @@ type actor struct {
 	answer   *answerIn
 	events   chan event
 	reading  gate
-	silent   bool // answers no pings
-	saidBye  bool // a close frame of ours
-	over     bool // the connection has ended
+	silent   atomic.Bool // answers no pings
+	saidBye  bool        // a close frame of ours
+	over     bool        // the connection has ended
 	sync.WaitGroup
 }
 
@@ -94,7 +95,7 @@ func (a *actor) read() {
 		switch in.opcode {
 		case opPing:
 			a.events <- event{what: "ping", text: string(in.payload)}
-			if !a.silent {
+			if !a.silent.Load() {
 				_ = a.socket.write(opPong, in.payload) // the connection may be about to end
 			}
 		case opPong:
@@ -158,7 +159,7 @@ func (a *actor) leave() {
 	a.reading.open()
 	if a.socket != nil {
 		a.socket.conn.Close()
-		for range a.events { //nolint:revive // until the reader has ended
+		for range a.events {
 		}
 		a.Wait()
 	}
@@ -182,11 +183,11 @@ func (a *actor) do(text string) error {
 		}
 		return a.socket.raw(p)
 	case "silent":
-		a.silent = true
+		a.silent.Store(true)
 		return nil
 	case "stop-reading":
 		a.reading.close()
-		return nil
+		return a.socket.conn.SetReadBuffer(4096)
 	case "read-on":
 		a.reading.open()
 		return nil

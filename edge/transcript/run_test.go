@@ -225,8 +225,11 @@ func (p *play) expectClose(a *actor, e event, rest string) error {
 			return fmt.Errorf("answer the close frame: %w", err)
 		}
 	}
-	if e, err = a.next(); err != nil || e.what != "end" {
-		return fmt.Errorf("behind the close frame: got %v %v", e, err)
+	if e, err = a.next(); err != nil {
+		return fmt.Errorf("behind the close frame: %w", err)
+	}
+	if e.what != "end" {
+		return fmt.Errorf("behind the close frame: got %v", e)
 	}
 	return a.socket.conn.Close()
 }
