@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"tailrace.dev/tailrace/edge/frame/frametest"
 )
 
 const (
@@ -33,6 +35,7 @@ const (
 type client struct {
 	conn   *net.TCPConn
 	br     *bufio.Reader
+	proto  bool // messages are binary, each a ClientFrame or ServerFrame; say and next translate
 	mu     sync.Mutex
 	closed bool // the server's close frame has come
 	pings  int
@@ -42,6 +45,7 @@ type client struct {
 type clientOptions struct {
 	header     http.Header
 	recvBuffer int
+	proto      bool
 }
 
 // closeFrame is the server's.
@@ -59,6 +63,7 @@ type message struct {
 	Final, Retryable                                               bool
 	HeartbeatMs, MaxMessageBytes, Offset, From, To                 int64
 	Partition                                                      int32
+	raw                                                            string // as JSON
 	Records                                                        []struct {
 		Topic     string
 		Partition int32
@@ -87,6 +92,7 @@ func dial(addr, path string, o clientOptions) (*client, error) {
 		return nil, err
 	}
 	c := clientOn(conn, bufio.NewReader(conn))
+	c.proto = o.proto
 	if err := c.upgrade(addr, path, o); err != nil {
 		conn.Close()
 		return nil, err
@@ -122,6 +128,9 @@ func (c *client) upgrade(addr, path string, o clientOptions) error {
 	var req strings.Builder
 	fmt.Fprintf(&req, "GET %s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n", path, addr)
 	fmt.Fprintf(&req, "Sec-WebSocket-Key: %s\r\nSec-WebSocket-Version: 13\r\n", key)
+	if o.proto {
+		req.WriteString("Sec-WebSocket-Protocol: tailrace.v1.proto\r\n")
+	}
 	_ = o.header.Write(&req)
 	req.WriteString("\r\n")
 	if _, err := io.WriteString(c.conn, req.String()); err != nil {
@@ -168,7 +177,7 @@ func (c *client) read() (op byte, payload []byte, err error) {
 		return 0, nil, fmt.Errorf("reserved bits, head %x", head)
 	case head[1]&0x80 != 0:
 		return 0, nil, errors.New("masked frame from the server")
-	case op != opText && op != opClose && op != opPing && op != opPong:
+	case op != c.opcode() && op != opClose && op != opPing && op != opPong:
 		return 0, nil, fmt.Errorf("opcode %d", op)
 	case op >= 8 && n > 125:
 		return 0, nil, errors.New("long control frame")
@@ -224,13 +233,27 @@ func (c *client) next() (*message, error) {
 		case opPong:
 			c.pongs = append(c.pongs, string(payload))
 		default:
+			if c.proto {
+				if payload, err = frametest.Server(payload); err != nil {
+					return nil, err
+				}
+			}
 			m := &message{}
 			if err := json.Unmarshal(payload, m); err != nil {
 				return nil, fmt.Errorf("%s: %w", payload, err)
 			}
+			m.raw = string(payload)
 			return m, nil
 		}
 	}
+}
+
+// opcode is that of messages.
+func (c *client) opcode() byte {
+	if c.proto {
+		return opBin
+	}
+	return opText
 }
 
 // write sends one masked frame.
@@ -288,9 +311,17 @@ func (c *client) deadline(t testing.TB) {
 	}
 }
 
+// say sends a message, given in JSON.
 func (c *client) say(t testing.TB, text string) {
 	t.Helper()
-	if err := c.write(opText, []byte(text)); err != nil {
+	payload := []byte(text)
+	if c.proto {
+		var err error
+		if payload, err = frametest.Client(payload); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.write(c.opcode(), payload); err != nil {
 		t.Fatal(err)
 	}
 }

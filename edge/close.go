@@ -39,7 +39,8 @@ var (
 	endSubscription  = reason{Name: "subscription_ended", Code: ws.StatusNormalClosure, Initiator: byServer, Text: "subscription ended"} // of a stream of events
 	endStopped       = reason{Name: "stopped", Code: ws.StatusGoingAway, Initiator: byServer, Text: "server stopped"}
 	endProtocol      = reason{Name: "protocol_error", Code: ws.StatusProtocolError, Initiator: byServer, Text: "protocol error"}
-	endBinary        = reason{Name: "unsupported_data", Code: ws.StatusUnsupportedData, Initiator: byServer, Text: "tailrace.v1.json takes text frames, not binary ones"}
+	endBinary        = reason{Name: "binary_frame", Code: ws.StatusUnsupportedData, Initiator: byServer, Text: "tailrace.v1.json takes text frames, not binary ones"}
+	endText          = reason{Name: "text_frame", Code: ws.StatusUnsupportedData, Initiator: byServer, Text: "tailrace.v1.proto takes binary frames, not text ones"}
 	endInvalidUTF8   = reason{Name: "invalid_utf8", Code: ws.StatusInvalidFramePayloadData, Initiator: byServer, Text: "text is not UTF-8"}
 	endMessageTooBig = reason{Name: "message_too_big", Code: ws.StatusMessageTooBig, Initiator: byServer, Text: "message is larger than maxMessageBytes"}
 	endInternal      = reason{Name: "internal_error", Code: ws.StatusInternalServerError, Initiator: byServer, Text: "internal error"}
@@ -54,6 +55,7 @@ var (
 	endOverLimit    = reason{Name: "over_limit", Code: 4029, Initiator: byServer, Text: "no memory for more of your input; come back later"}
 
 	endBadFrame        = reason{Name: "bad_frame", Code: 4500, Initiator: byServer, Text: "message is not a JSON object"}
+	endBadBinary       = reason{Name: "bad_binary_frame", Code: 4500, Initiator: byServer, Text: "message is not a ClientFrame"}
 	endUnauthenticated = reason{Name: "unauthenticated", Code: 4501, Initiator: byServer, Text: "unauthenticated"}
 	endForbidden       = reason{Name: "forbidden", Code: 4503, Initiator: byServer, Text: "forbidden"}
 	endUnknownTopic    = reason{Name: "unknown_topic", Code: 4504, Initiator: byServer, Text: "unknown topic"}
@@ -63,9 +65,9 @@ var (
 func reasons() []*reason {
 	return []*reason{
 		&endClientClose, &endClientEOF, &endNetwork,
-		&endSubscription, &endStopped, &endProtocol, &endBinary, &endInvalidUTF8, &endMessageTooBig, &endInternal,
+		&endSubscription, &endStopped, &endProtocol, &endBinary, &endText, &endInvalidUTF8, &endMessageTooBig, &endInternal,
 		&endDraining, &endLagged, &endUpstreamGone, &endNoLife, &endStalled, &endTokenExpired, &endAge, &endOverLimit,
-		&endBadFrame, &endUnauthenticated, &endForbidden, &endUnknownTopic,
+		&endBadFrame, &endBadBinary, &endUnauthenticated, &endForbidden, &endUnknownTopic,
 	}
 }
 

@@ -27,8 +27,7 @@ func (w *worker) end(s *session, r *reason, cause string) {
 		if !r.comeBack() {
 			spread = -1
 		}
-		w.msg = frame.AppendGoodbye(w.msg[:0], int(r.Code), r.Text, 0, spread)
-		w.say(s)
+		w.say(s, frame.Goodbye{Code: int(r.Code), Reason: r.Text, ComeBackMax: spread})
 	}
 	w.msg = appendClosePayload(w.msg[:0], r.Code, r.Text)
 	w.sayClose(s)

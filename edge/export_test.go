@@ -7,7 +7,13 @@ import (
 )
 
 // Reader is the frame parser, for tests from outside.
-type Reader struct{ r reader }
+type Reader struct {
+	r      reader
+	binary bool
+}
+
+// NewBinaryReader is that of the binary subprotocol; the zero Reader is that of JSON.
+func NewBinaryReader() *Reader { return &Reader{binary: true} }
 
 // Items of Reader.Next.
 const (
@@ -20,7 +26,13 @@ const (
 )
 
 // Next is reader.next.
-func (r *Reader) Next(p []byte, limit int64) (int, item, []byte) { return r.r.next(p, limit) }
+func (r *Reader) Next(p []byte, limit int64) (int, item, []byte) {
+	form := &protocolJSON
+	if r.binary {
+		form = &protocolProto
+	}
+	return r.r.next(p, form, limit)
+}
 
 // Bad is the close code of ItemBad.
 func (r *Reader) Bad() (code int, cause string) { return int(r.r.bad.Code), r.r.cause }

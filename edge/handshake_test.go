@@ -62,7 +62,12 @@ func TestHandshake(t *testing.T) {
 		{"same origin", "GET /ws HTTP/1.1", host + up + version + key + "Origin: http://localhost:8080\r\n", 101, [2]string{}, ""},
 		{"allowed origin", "GET /ws HTTP/1.1", host + up + version + key + "Origin: https://APP.example.org:443\r\n", 101, [2]string{}, ""},
 
-		{"unknown subprotocols", "GET /ws HTTP/1.1", host + up + version + key + "Sec-WebSocket-Protocol: x, tailrace.v1.proto\r\n", 400, [2]string{}, "tailrace.v1.json"},
+		{"binary subprotocol", "GET /ws HTTP/1.1", host + up + version + key + "Sec-WebSocket-Protocol: tailrace.v1.proto\r\n", 101, [2]string{"Sec-Websocket-Protocol", "tailrace.v1.proto"}, ""},
+		{"both, binary first", "GET /ws HTTP/1.1", host + up + version + key + "Sec-WebSocket-Protocol: x,tailrace.v1.proto , tailrace.v1.json\r\n", 101, [2]string{"Sec-Websocket-Protocol", "tailrace.v1.proto"}, ""},
+		{"both, JSON first", "GET /ws HTTP/1.1", host + up + version + key + "Sec-WebSocket-Protocol: tailrace.v1.json\r\nSec-WebSocket-Protocol: tailrace.v1.proto\r\n", 101, [2]string{"Sec-Websocket-Protocol", "tailrace.v1.json"}, ""},
+
+		{"unknown subprotocols", "GET /ws HTTP/1.1", host + up + version + key + "Sec-WebSocket-Protocol: x, Tailrace.v1.json\r\n", 400, [2]string{}, "known are tailrace.v1.json, tailrace.v1.proto"},
+		{"a subprotocol of no name", "GET /ws HTTP/1.1", host + up + version + key + "Sec-WebSocket-Protocol:\r\n", 400, [2]string{}, "tailrace.v1.proto"},
 		{"method", "POST /ws HTTP/1.1", host + up + version + key, 405, [2]string{"Allow", "GET"}, ""},
 		{"version", "GET /ws HTTP/1.1", host + up + key + "Sec-WebSocket-Version: 8\r\n", 426, [2]string{"Sec-Websocket-Version", "13"}, ""},
 		{"no version", "GET /ws HTTP/1.1", host + up + key, 426, [2]string{"Sec-Websocket-Version", "13"}, ""},

@@ -178,8 +178,7 @@ func (w *worker) heartbeat(s *session, now int64) {
 	case s.events != nil:
 		w.beatEvents(s, tells)
 	default:
-		w.msg = frame.AppendHeartbeat(w.msg[:0], b)
-		w.say(s)
+		w.say(s, b)
 	}
 }
 

@@ -198,6 +198,12 @@ type publisher struct {
 	deaf  bool   // the gate holds up also what has no time left
 }
 
+func (p *publisher) setFail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fail = err
+}
+
 func (p *publisher) Publish(ctx context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error) {
 	if p.gate != nil && (p.held == "" || p.held == topic) {
 		if p.deaf {

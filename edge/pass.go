@@ -31,9 +31,9 @@ type group struct {
 // step is one batch, and its frames for each choice of as.
 type step struct {
 	batch  hub.Batch
-	frames [frame.AsBase64 + 1][]piece
-	made   [frame.AsBase64 + 1]bool
-	events [frame.AsBase64 + 1][]byte // nil: not made
+	frames [frame.AsBytes + 1][]piece
+	made   [frame.AsBytes + 1]bool
+	events [frame.AsBytes + 1][]byte // nil: not made
 }
 
 // piece is one frame without what differs between subscriptions: the shared rest of a records frame, or a part that carries no records.
@@ -145,8 +145,8 @@ func (w *worker) read(g *group) (more bool) {
 	return at < head
 }
 
-// render returns the frames of a step.
-func (w *worker) render(st *step, as frame.As) []piece {
+// render returns the frames of a step, in a form and one of its choices of as: no two forms have one in common.
+func (w *worker) render(st *step, form *subprotocol, as frame.As) []piece {
 	if st.made[as] {
 		return st.frames[as]
 	}
@@ -159,7 +159,7 @@ func (w *worker) render(st *step, as frame.As) []piece {
 			n = 1
 		case frame.Tells(parts[:n]):
 			from := len(w.arena)
-			w.arena = frame.AppendRecordsBody(w.arena, parts[:n], as)
+			w.arena = form.AppendRecordsBody(w.arena, parts[:n], as)
 			pieces = append(pieces, piece{body: w.arena[from:len(w.arena):len(w.arena)]}) // stays valid when the arena grows
 		}
 		parts = parts[n:]

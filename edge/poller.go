@@ -7,8 +7,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"tailrace.dev/tailrace/edge/frame"
 )
 
 const (
@@ -241,7 +239,7 @@ func (p *poller) post(s *session, what any) { p.posts = append(p.posts, post{s: 
 func (p *poller) take(s *session, data []byte) {
 	in := &p.worker.srv.input
 	for len(data) > 0 && !s.deaf {
-		n, it, payload := s.in.next(data, p.worker.srv.cfg.MaxMessageBytes)
+		n, it, payload := s.in.next(data, s.form, p.worker.srv.cfg.MaxMessageBytes)
 		data = data[n:]
 		switch it {
 		case itemNone, itemPong:
@@ -275,13 +273,13 @@ func (p *poller) message(s *session, msg []byte) {
 		return
 	}
 	var what any
-	op, bad := frame.Parse(msg)
+	op, bad := s.form.Parse(msg)
 	switch {
 	case bad == nil:
 		what = op
 	case bad.Close != 0:
 		s.deaf = true
-		what = ended{reason: &endBadFrame, cause: bad.Message}
+		what = ended{reason: s.form.bad, cause: bad.Message}
 	default:
 		what = bad
 	}

@@ -122,17 +122,15 @@ func (w *worker) published(s *session, r published) {
 	p := s.pub
 	for i, q := range p.queue[:r.n] {
 		op := q.op
-		w.msg = w.msg[:0]
 		switch {
 		case r.err != nil:
-			w.msg = frame.AppendError(w.msg, w.refusal(s, op.ID, r.err))
+			w.refuse(s, w.refusal(s, op.ID, r.err))
 		case i < len(r.results):
-			w.msg = frame.AppendResult(w.msg, op.ID, r.results[i])
+			w.say(s, frame.Result{ID: op.ID, Result: r.results[i]})
 		default:
 			w.srv.log.Error("publish: results are missing", "session", s.name, "topic", op.Topic)
-			w.msg = frame.AppendResult(w.msg, op.ID, missingResult())
+			w.say(s, frame.Result{ID: op.ID, Result: missingResult()})
 		}
-		w.say(s)
 		p.bytes -= q.size
 	}
 	p.queue, p.busy, p.call = slices.Delete(p.queue, 0, r.n), 0, nil

@@ -12,7 +12,7 @@ type item uint8
 
 const (
 	itemNone    item = iota // all bytes are taken, nothing is complete
-	itemMessage             // a text message
+	itemMessage             // a whole message
 	itemPing
 	itemPong
 	itemClose
@@ -39,7 +39,7 @@ type reader struct {
 }
 
 // next takes bytes from p, unmasking them in place, up to the first item. The payload is valid until p is reused or next is called again.
-func (r *reader) next(p []byte, limit int64) (n int, it item, payload []byte) {
+func (r *reader) next(p []byte, form *subprotocol, limit int64) (n int, it item, payload []byte) {
 	if r.bad != nil {
 		return len(p), itemBad, nil
 	}
@@ -48,7 +48,7 @@ func (r *reader) next(p []byte, limit int64) (n int, it item, payload []byte) {
 		if !r.inside {
 			return n, itemNone, nil
 		}
-		if !r.begin(limit) {
+		if !r.begin(form, limit) {
 			return n, itemBad, nil
 		}
 	}
@@ -75,7 +75,7 @@ func (r *reader) next(p []byte, limit int64) (n int, it item, payload []byte) {
 		r.msg = append(r.msg, piece...)
 		piece = r.msg
 	}
-	if !r.text(piece, last) {
+	if form.opcode == ws.OpText && !r.text(piece, last) {
 		return n, itemBad, nil
 	}
 	if whole {
@@ -129,7 +129,7 @@ func headerSize(b byte) int {
 }
 
 // begin judges a complete header.
-func (r *reader) begin(limit int64) bool {
+func (r *reader) begin(form *subprotocol, limit int64) bool {
 	h := ws.Header{
 		Fin: r.head[0]&0x80 != 0, Rsv: r.head[0] >> 4 & 7, OpCode: ws.OpCode(r.head[0] & 0xf), Masked: r.head[1]&0x80 != 0,
 		Length: int64(r.head[1] & 0x7f),
@@ -154,8 +154,8 @@ func (r *reader) begin(limit int64) bool {
 	if err := ws.CheckHeader(h, state); err != nil {
 		return r.fail(&endProtocol, err.Error())
 	}
-	if h.OpCode == ws.OpBinary {
-		return r.fail(&endBinary, "")
+	if (h.OpCode == ws.OpText || h.OpCode == ws.OpBinary) && h.OpCode != form.opcode {
+		return r.fail(form.other, "")
 	}
 	if !h.OpCode.IsControl() {
 		if h.Length > limit-int64(len(r.msg)) {

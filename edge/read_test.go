@@ -19,8 +19,9 @@ type parsed struct {
 }
 
 // parse feeds bytes in pieces of n.
-func parse(data []byte, n int, limit int64) parsed {
-	var r edge.Reader
+func parse(data []byte, n int, limit int64) parsed { return parseIn(new(edge.Reader), data, n, limit) }
+
+func parseIn(r *edge.Reader, data []byte, n int, limit int64) parsed {
 	var p parsed
 	data = append([]byte(nil), data...)
 	for len(data) > 0 {
@@ -45,6 +46,31 @@ func parse(data []byte, n int, limit int64) parsed {
 		}
 	}
 	return p
+}
+
+// TestReaderOfBinary: what is in a message is its codec's business.
+func TestReaderOfBinary(t *testing.T) {
+	t.Parallel()
+	f := maskedFrame
+	for _, c := range []struct {
+		name string
+		data []byte
+		want string
+		bad  int
+	}{
+		{"binary", f(fin|opBin, []byte("\xff\x00")), "message \xff\x00", 0},
+		{"fragments", frames(f(opBin, []byte("\xe2")), f(fin|opPing, nil), f(fin, []byte("\xff"))), "ping |message \xe2\xff", 0},
+		{"text", f(fin|opText, []byte("x")), "", 1003},
+		{"text after binary", frames(f(fin|opBin, nil), f(opText, nil)), "message ", 1003},
+		{"text within binary", frames(f(opBin, nil), f(fin|opText, nil)), "", 1002},
+	} {
+		for _, n := range []int{1, 3, 64 << 10} {
+			got := parseIn(edge.NewBinaryReader(), c.data, n, 1<<20)
+			if items := strings.Join(got.items, "|"); items != c.want || got.bad != c.bad {
+				t.Errorf("%s in pieces of %d: got %.80q and %d, want %.80q and %d", c.name, n, items, got.bad, c.want, c.bad)
+			}
+		}
+	}
 }
 
 func frames(fs ...[]byte) []byte { return bytes.Join(fs, nil) }

@@ -31,6 +31,7 @@ type session struct {
 	raw      syscall.RawConn // reads and writes go through it, so that a descriptor can't be another connection's
 	identity access.Identity
 	name     string
+	form     *subprotocol
 	url      *frame.Subscribe // of the URL form
 	events   *events          // nil for a socket; its fields are the worker's
 	urlError *frame.Error     // of the URL form, when it is malformed

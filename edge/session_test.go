@@ -186,7 +186,7 @@ func TestEnds(t *testing.T) {
 	}{
 		{"no JSON", maskedFrame(fin|opText, []byte("hello")), 4500, "bad_frame"},
 		{"no object", maskedFrame(fin|opText, []byte("[1]")), 4500, "bad_frame"},
-		{"binary", maskedFrame(fin|opBin, []byte("x")), 1003, "unsupported_data"},
+		{"binary", maskedFrame(fin|opBin, []byte("x")), 1003, "binary_frame"},
 		{"not UTF-8", maskedFrame(fin|opText, []byte("\xff")), 1007, "invalid_utf8"},
 		{"too large", maskedFrame(fin|opText, make([]byte, 2<<20+1)), 1009, "message_too_big"},
 		{"declared huge", append(binary.BigEndian.AppendUint64([]byte{fin | opText, 0xff}, 1<<50), 1, 2, 3, 4), 1009, "message_too_big"},
@@ -201,6 +201,35 @@ func TestEnds(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			r := start(t, config())
 			c := r.dial(t, "/ws")
+			c.expect(t, "welcome")
+			if err := c.writeRaw(k.data); err != nil {
+				t.Fatal(err)
+			}
+			c.expectClose(t, k.code)
+			r.ended(t, k.reason)
+		})
+	}
+}
+
+// TestEndsOfBinary: the same for what only the binary subprotocol has.
+func TestEndsOfBinary(t *testing.T) {
+	for _, k := range []struct {
+		name   string
+		data   []byte
+		code   int
+		reason string
+	}{
+		{"text", maskedFrame(fin|opText, []byte("{}")), 1003, "text_frame"},
+		{"no protobuf", maskedFrame(fin|opBin, []byte("{}")), 4500, "bad_binary_frame"},
+		{"cut off", maskedFrame(fin|opBin, []byte{0x42, 3, 0x0a, 1}), 4500, "bad_binary_frame"},
+		{"too large", maskedFrame(fin|opBin, make([]byte, 2<<20+1)), 1009, "message_too_big"},
+	} {
+		t.Run(k.name, func(t *testing.T) {
+			r := start(t, config())
+			c, err := dial(r.addr, "/ws", clientOptions{proto: true})
+			if err != nil {
+				t.Fatal(err)
+			}
 			c.expect(t, "welcome")
 			if err := c.writeRaw(k.data); err != nil {
 				t.Fatal(err)

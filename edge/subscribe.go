@@ -108,8 +108,7 @@ func (w *worker) subscribed(s *session, r subscribed) {
 	if r.err != nil && s.events != nil {
 		w.over(sb, r.err)
 	} else if r.err != nil {
-		w.msg = w.finish(w.msg[:0], sb, r.err)
-		w.say(s)
+		w.say(s, w.finish(sb, r.err))
 		w.endURL(sb, r.err)
 	} else {
 		w.started(sb, r.sub)
@@ -125,8 +124,7 @@ func (w *worker) started(sb *subscription, sub *hub.Subscription) {
 			return
 		}
 	} else {
-		w.msg = frame.AppendStarted(w.msg[:0], sb.id, sb.request.Topic, sub.Started())
-		w.say(sb.s)
+		w.say(sb.s, frame.Started{ID: sb.id, Topic: sb.request.Topic, At: sub.Started()})
 	}
 	whole := len(sb.request.Keys) == 0 && len(sb.request.Partitions) == 0
 	sb.request = nil
@@ -154,17 +152,16 @@ func (w *worker) unsubscribe(s *session, op *frame.Unsubscribe) {
 
 func (w *worker) leave(sb *subscription) {
 	w.release(sb)
-	w.msg = frame.AppendUnsubscribed(w.msg[:0], sb.id, "client")
-	w.say(sb.s)
+	w.say(sb.s, frame.Unsubscribed{ID: sb.id, Reason: "client"})
 }
 
-// finish releases a subscription that has ended with err and returns dst with the payload of the frame that says so.
-func (w *worker) finish(dst []byte, sb *subscription, err error) []byte {
+// finish releases a subscription that has ended with err and returns the frame that says so.
+func (w *worker) finish(sb *subscription, err error) frame.Frame {
 	w.release(sb)
 	if errors.Is(err, io.EOF) {
-		return frame.AppendUnsubscribed(dst, sb.id, "until")
+		return frame.Unsubscribed{ID: sb.id, Reason: "until"}
 	}
-	return frame.AppendError(dst, w.errorOf(sb, err))
+	return w.errorOf(sb, err)
 }
 
 // errorOf is what the client is told of the error that has ended a subscription.

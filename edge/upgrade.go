@@ -25,10 +25,6 @@ import (
 	"tailrace.dev/tailrace/services/access"
 )
 
-// protocolJSON is the subprotocol of this build. tailrace.v1.proto is part of the contract, but not built yet: offered alone it is refused,
-// since a client of it could read nothing of what this edge sends.
-const protocolJSON = "tailrace.v1.json"
-
 const (
 	maxHead    = 16 << 10 // bytes of a request head
 	acceptWait = time.Second
@@ -212,12 +208,25 @@ func (s *Server) judge(r *http.Request) *refused {
 		return bad("Sec-WebSocket-Key is not 16 bytes in base64")
 	case !originAllowed(r, s.cfg.AllowedOrigins):
 		return &refused{status: http.StatusForbidden, text: "this origin is not allowed"}
-	case len(r.Header["Sec-Websocket-Protocol"]) > 0 && !hasToken(r.Header["Sec-Websocket-Protocol"], protocolJSON):
-		return bad("none of the subprotocols is known; known is " + protocolJSON)
+	case len(r.Header["Sec-Websocket-Protocol"]) > 0 && chosen(r.Header["Sec-Websocket-Protocol"]) == nil:
+		return bad("none of the subprotocols is known; known are " + knownSubprotocols())
 	case r.ContentLength > 0 || len(r.TransferEncoding) > 0:
 		return bad("an upgrade has no body")
 	case !s.enter():
 		return &refused{http.StatusServiceUnavailable, "no room for another socket here", http.Header{"Retry-After": {"5"}}}
+	}
+	return nil
+}
+
+// chosen is the first known one of the subprotocols that a client offers, in its order of preference (RFC 6455, section 4.1); nil if none is
+// known. Names are case-sensitive.
+func chosen(lines []string) *subprotocol {
+	for _, line := range lines {
+		for name := range strings.SplitSeq(line, ",") {
+			if p := subprotocolOf(strings.TrimSpace(name)); p != nil {
+				return p
+			}
+		}
 	}
 	return nil
 }
@@ -255,7 +264,12 @@ func (h *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // upgrade does the handshake and hands the session to a worker; false if it could not, and the connection is closed. early is what came
 // behind the head.
 func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request, early []byte) (handed bool) {
-	up := ws.HTTPUpgrader{Timeout: s.cfg.HandshakeTimeout, Protocol: func(p string) bool { return p == protocolJSON }}
+	form := &protocolJSON
+	up := ws.HTTPUpgrader{Timeout: s.cfg.HandshakeTimeout}
+	if offered := r.Header["Sec-Websocket-Protocol"]; len(offered) > 0 {
+		form = chosen(offered) // refusal has made sure that there is one
+		up.Protocol = func(p string) bool { return p == form.name }
+	}
 	conn, buffered, _, err := up.Upgrade(r, rw)
 	if err != nil {
 		if conn != nil {
@@ -268,7 +282,7 @@ func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request, early []byte) 
 		err = tcp.SetDeadline(time.Time{})
 	}
 	if err == nil {
-		x := &session{rest: append(early, rest...)}
+		x := &session{form: form, rest: append(early, rest...)}
 		if topic, ok := strings.CutPrefix(r.URL.Path, "/ws/"); ok {
 			x.url, x.urlError = frame.ParseURL(topic, r.URL.Query())
 		}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gobwas/ws"
-
 	"tailrace.dev/tailrace/edge/frame"
 	"tailrace.dev/tailrace/services/hub"
 )
@@ -206,8 +204,7 @@ func (w *worker) handle(s *session, what any) {
 	case *frame.Publish:
 		w.publish(s, what)
 	case *frame.Ping:
-		w.msg = frame.AppendPong(w.msg[:0], what.ID)
-		w.say(s)
+		w.say(s, frame.Pong{ID: what.ID})
 	case *frame.Unbuilt:
 		w.refuseOp(s, what.Refusal())
 	case *frame.Error:
@@ -219,21 +216,22 @@ func (w *worker) handle(s *session, what any) {
 	}
 }
 
-// say queues w.msg as a text frame.
-func (w *worker) say(s *session) {
-	s.ctl = appendFrame(s.ctl, ws.OpText, w.msg)
+// say queues a frame.
+func (w *worker) say(s *session, f frame.Frame) {
+	s.ctl = w.appendMessage(s.ctl, s, f)
 	w.touch(s)
 }
 
-func (w *worker) refuse(s *session, e *frame.Error) {
-	w.msg = frame.AppendError(w.msg[:0], e)
-	w.say(s)
-}
+func (w *worker) refuse(s *session, e *frame.Error) { w.say(s, e) }
 
 // refuseOp refuses an op that was not understood, or that this build does not have. A final answer would end the open subscription of its id.
 func (w *worker) refuseOp(s *session, e *frame.Error) {
 	if e.Final && e.ID != "" && s.find(e.ID) != nil {
-		e = frame.IDInUse(e.Re, e.ID)
+		if e.Re == "subscribe" || e.Re == "consume" {
+			e = frame.IDInUse(e.Re, e.ID)
+		} else {
+			e.Final = false
+		}
 	}
 	w.refuse(s, e)
 }
@@ -246,8 +244,7 @@ func (w *worker) open(s *session) {
 	now := w.srv.now()
 	s.life = life{sent: now, beat: now, progress: now}
 	if s.events == nil {
-		w.msg = frame.AppendWelcome(w.msg[:0], s.name, w.srv.cfg.HeartbeatInterval, w.srv.cfg.MaxMessageBytes)
-		w.say(s)
+		w.say(s, frame.Welcome{Session: s.name, Heartbeat: w.srv.cfg.HeartbeatInterval, MaxMessageBytes: w.srv.cfg.MaxMessageBytes})
 	}
 	switch {
 	case w.drain != nil:

@@ -231,7 +231,7 @@ func (w *worker) compose(s *session) (fixed int) {
 			if s.events != nil {
 				w.buf = append(w.buf, w.renderEvents(g, i, sb.as)...)
 			} else {
-				w.appendPieces(sb, w.render(u.step, sb.as))
+				w.appendPieces(sb, w.render(u.step, s.form, sb.as))
 			}
 			u.end = len(w.buf)
 			w.units = append(w.units, u)
@@ -257,11 +257,10 @@ func (w *worker) pull(sb *subscription, budget int) int {
 			budget -= max(b.Bytes, 1)
 		}
 		if b.CaughtUp {
-			w.msg = frame.AppendCaughtUp(w.msg[:0], sb.id)
 			if s.events != nil {
-				w.buf = frame.AppendEvent(w.buf, "caughtup", nil, w.msg)
+				w.buf = frame.AppendEvent(w.buf, "caughtup", nil, frame.AppendCaughtUp(nil, sb.id))
 			} else {
-				w.buf = appendFrame(w.buf, ws.OpText, w.msg)
+				w.buf = w.appendMessage(w.buf, s, frame.CaughtUp{ID: sb.id})
 			}
 		}
 		if err != nil && s.events != nil {
@@ -269,8 +268,7 @@ func (w *worker) pull(sb *subscription, budget int) int {
 			return budget
 		}
 		if err != nil {
-			w.msg = w.finish(w.msg[:0], sb, err)
-			w.buf = appendFrame(w.buf, ws.OpText, w.msg)
+			w.buf = w.appendMessage(w.buf, s, w.finish(sb, err))
 			w.endURL(sb, err)
 			return budget
 		}
@@ -295,9 +293,8 @@ func (w *worker) appendBatch(sb *subscription, parts []hub.Part) {
 			w.appendPart(sb, &parts[0])
 			n = 1
 		case frame.Tells(parts[:n]):
-			w.prefix = frame.AppendRecordsPrefix(w.prefix[:0], sb.id)
-			w.msg = frame.AppendRecordsBody(w.msg[:0], parts[:n], sb.as)
-			w.appendRecords(w.msg)
+			w.msg = sb.s.form.AppendRecordsBody(w.msg[:0], parts[:n], sb.as)
+			w.appendRecords(sb, w.msg)
 		}
 		parts = parts[n:]
 	}
@@ -305,29 +302,33 @@ func (w *worker) appendBatch(sb *subscription, parts []hub.Part) {
 
 // appendPieces appends the frames of a step for one of the subscriptions that share it.
 func (w *worker) appendPieces(sb *subscription, pieces []piece) {
-	if len(pieces) == 0 {
-		return
-	}
-	w.prefix = frame.AppendRecordsPrefix(w.prefix[:0], sb.id)
 	for _, p := range pieces {
 		if p.part != nil {
 			w.appendPart(sb, p.part)
 		} else {
-			w.appendRecords(p.body)
+			w.appendRecords(sb, p.body)
 		}
 	}
 }
 
-// appendRecords appends a records frame: header, w.prefix and the rest.
-func (w *worker) appendRecords(body []byte) {
-	w.buf = appendHeader(w.buf, ws.OpText, len(w.prefix)+len(body))
+// appendRecords appends a records frame: header, prefix and body.
+func (w *worker) appendRecords(sb *subscription, body []byte) {
+	form := sb.s.form
+	w.prefix = form.AppendRecordsPrefix(w.prefix[:0], sb.id, len(body))
+	w.buf = appendHeader(w.buf, form.opcode, len(w.prefix)+len(body))
 	w.buf = append(append(w.buf, w.prefix...), body...)
 }
 
 func (w *worker) appendPart(sb *subscription, p *hub.Part) {
-	if w.msg = frame.AppendControl(w.msg[:0], sb.id, p); len(w.msg) > 0 {
-		w.buf = appendFrame(w.buf, ws.OpText, w.msg)
+	w.buf = w.appendMessage(w.buf, sb.s, frame.Control{ID: sb.id, Topic: sb.sub.Topic().Name(), Part: p})
+}
+
+// appendMessage appends a frame as the session's client takes it; nothing for one that is not to be told.
+func (w *worker) appendMessage(dst []byte, s *session, f frame.Frame) []byte {
+	if w.msg = s.form.Append(w.msg[:0], f); len(w.msg) == 0 {
+		return dst
 	}
+	return appendFrame(dst, s.form.opcode, w.msg)
 }
 
 // told acts on parts that change more than positions.

@@ -1,5 +1,6 @@
-// Package frame is the JSON form of the WebSocket protocol (subprotocol tailrace.v1.json): Parse reads what a client sent, the Append
-// functions write what the edge sends. edge/README.md is the reference of the protocol.
+// Package frame is the WebSocket protocol in its two forms: JSON (subprotocol tailrace.v1.json) and Proto (tailrace.v1.proto), each a Codec
+// that reads what a client sent and writes what the edge sends. The functions Parse and Append… are those of JSON. edge/README.md is the
+// reference of the protocol.
 //
 // The package has no state and starts no goroutines; all of it may be called concurrently. It never yields invalid UTF-8 or
 // invalid JSON, whatever a record holds. What Parse returns shares no memory with the message it was given.
@@ -19,18 +20,19 @@ const MaxID = 32
 // URLID is the id of the subscription that the URL form makes.
 const URLID = "0"
 
-// CloseBadFrame is the close code for a message that is not a JSON object.
+// CloseBadFrame is the close code for a message that is not a JSON object, or not a ClientFrame.
 const CloseBadFrame = 4500
 
 // As says how a payload is put into JSON.
 type As uint8
 
-// The choices of As; they are also the hub.FormIDs under which entries keep their JSON.
+// The choices of As; those of JSON are also the hub.FormIDs under which entries keep it.
 const (
 	AsAuto   As = iota // value where it is JSON, else text where it is UTF-8, else base64
 	AsJSON             // value or base64
 	AsText             // text or base64
 	AsBase64           // base64
+	AsBytes            // as it is: all that Proto has
 )
 
 // Op is what a client asked for: *Subscribe, *Unsubscribe, *Publish, *Ping or *Unbuilt.

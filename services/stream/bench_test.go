@@ -72,7 +72,7 @@ func benchmarkSend(b *testing.B, kind string, records int) {
 		entry.Meta = append(entry.Meta, hub.Meta{Offset: int64(i), Time: hubtest.FirstTime, End: int32(len(entry.Body)), Key: -1})
 	}
 	parts := []hub.Part{{Entry: entry, Hi: records, Next: entry.Next}}
-	body, _ := stream.AppendRecords(nil, parts)
+	body, _ := hub.AppendBatches(nil, parts)
 	batches := &tailracev1.Records{}
 	if err := proto.Unmarshal(body, batches); err != nil {
 		b.Fatal(err)

@@ -3,7 +3,6 @@ package stream
 import (
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -11,88 +10,6 @@ import (
 	wirev1 "tailrace.dev/tailrace/gen/tailrace/wire/v1"
 	"tailrace.dev/tailrace/services/hub"
 )
-
-// Tags of the fields that are written here by hand: Records.batches, and RecordBatch.partition, next and end (records come ready).
-const (
-	tagBatches   = 1<<3 | byte(protowire.BytesType)
-	tagPartition = 1<<3 | byte(protowire.VarintType)
-	tagNext      = 3<<3 | byte(protowire.VarintType)
-	tagEnd       = 4<<3 | byte(protowire.VarintType)
-)
-
-// run is one RecordBatch to be: parts of one partition that follow each other.
-type run struct {
-	parts     []hub.Part
-	partition int32
-	next, end int64
-	pieces    int // bytes of the parts' ready records
-}
-
-// takeRun cuts the longest run from the front of parts, which begins with one that carries records or an advance.
-func takeRun(parts []hub.Part) (r run, rest []hub.Part) {
-	r = run{partition: parts[0].Partition, end: -1}
-	n := 0
-	for ; n < len(parts); n++ {
-		p := &parts[n]
-		if !carried(p) || p.Partition != r.partition {
-			break
-		}
-		r.next = p.Next
-		r.end = max(r.end, p.End)
-		r.pieces += pieceBytes(p)
-	}
-	r.parts = parts[:n]
-	return r, parts[n:]
-}
-
-// carried says that a part travels within Records; the others have messages of their own.
-func carried(p *hub.Part) bool { return p.Kind == hub.Records || p.Kind == hub.Advance }
-
-func pieceBytes(p *hub.Part) int {
-	if p.Kind != hub.Records {
-		return 0
-	}
-	return len(p.Piece(p.Lo, p.Hi))
-}
-
-// appendRecords appends an encoded tailrace.v1.Records with the carried parts from the front of parts, and returns the rest. The pieces
-// are copied once; nothing is encoded again.
-func appendRecords(dst []byte, parts []hub.Part) (_ []byte, rest []hub.Part) {
-	for len(parts) > 0 && carried(&parts[0]) {
-		var r run
-		r, parts = takeRun(parts)
-		dst = append(dst, tagBatches)
-		dst = protowire.AppendVarint(dst, uint64(r.size()))
-		dst = appendVarintField(dst, tagPartition, int64(r.partition))
-		for i := range r.parts {
-			if p := &r.parts[i]; p.Kind == hub.Records {
-				dst = append(dst, p.Piece(p.Lo, p.Hi)...)
-			}
-		}
-		dst = appendVarintField(dst, tagNext, r.next)
-		dst = appendVarintField(dst, tagEnd, r.end)
-	}
-	return dst, parts
-}
-
-func (r *run) size() int {
-	return sizeVarintField(int64(r.partition)) + r.pieces + sizeVarintField(r.next) + sizeVarintField(r.end)
-}
-
-// appendVarintField leaves out zero, as proto3 does for fields without presence.
-func appendVarintField(dst []byte, tag byte, value int64) []byte {
-	if value == 0 {
-		return dst
-	}
-	return protowire.AppendVarint(append(dst, tag), uint64(value))
-}
-
-func sizeVarintField(value int64) int {
-	if value == 0 {
-		return 0
-	}
-	return 1 + protowire.SizeVarint(uint64(value))
-}
 
 // shadow returns the shadow of a small message, encoded the ordinary way.
 func shadow(event proto.Message) (*wirev1.SubscribeResponse, error) {

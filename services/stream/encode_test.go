@@ -171,7 +171,7 @@ func TestAppendRecordsMergesNeighboursOfAPartition(t *testing.T) {
 	gap := &hub.Entry{Kind: hub.Gap, Partition: 0, From: 12, Next: 15, End: 30}
 	parts := []hub.Part{whole(first), clipped, whole(hole), whole(other), whole(again), whole(onlyEnd), whole(gap), whole(again)}
 
-	body, rest := stream.AppendRecords([]byte("before"), parts)
+	body, rest := hub.AppendBatches([]byte("before"), parts)
 	if len(rest) != 2 || rest[0].Kind != hub.Gap {
 		t.Fatalf("got %d parts left, want the gap and what is after it", len(rest))
 	}

@@ -29,10 +29,6 @@ func OwnErrors(inner error) []error {
 	return []error{errStalled, errGone, &deniedError{inner}, violations{{Field: "topic", Problem: "is required"}}}
 }
 
-func AppendRecords(dst []byte, parts []hub.Part) ([]byte, []hub.Part) {
-	return appendRecords(dst, parts)
-}
-
 func Shadow(m proto.Message) (*wirev1.SubscribeResponse, error) { return shadow(m) }
 
 func JSONCodec() connect.Codec { return &jsonCodec{name: "json"} }

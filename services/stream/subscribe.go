@@ -194,7 +194,7 @@ func (r *reader) batch(b *hub.Batch) error {
 	for parts := b.Parts; len(parts) > 0; {
 		var err error
 		p := &parts[0]
-		if carried(p) {
+		if p.Carried() {
 			if parts, err = r.sendRecords(parts); err != nil {
 				return err
 			}
@@ -227,7 +227,7 @@ func (r *reader) batch(b *hub.Batch) error {
 func (r *reader) sendRecords(parts []hub.Part) ([]hub.Part, error) {
 	buffer := r.server.buffers.take()
 	defer r.server.buffers.give(buffer)
-	body, rest := appendRecords((*buffer)[:0], parts)
+	body, rest := hub.AppendBatches((*buffer)[:0], parts)
 	*buffer = body
 
 	r.body.Records = body
@@ -254,7 +254,7 @@ func (r *reader) account(parts []hub.Part, now time.Time) {
 			first = p.Meta[p.Lo].Time
 		}
 		records += p.Hi - p.Lo
-		bytes += pieceBytes(p)
+		bytes += p.PieceBytes()
 	}
 	if records == 0 {
 		return
