@@ -1,4 +1,4 @@
-// Package edge serves records to WebSockets: it takes connections, speaks the protocol of edge/README.md (frame has its JSON), and brings
+// Package edge serves records to WebSockets: it takes connections, speaks the protocol of edge/README.md (frame has its two forms), and brings
 // each session what its subscriptions of the hub have. Of the way to the service it knows a hub and a Publisher, nothing more.
 //
 // It keeps no goroutine for a socket. Sessions are dealt to workers; a session belongs to one worker for its whole life, and only that
