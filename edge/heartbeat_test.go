@@ -155,9 +155,9 @@ func TestSlowIsNotStalled(t *testing.T) {
 	cfg.StallTimeout = 2 * time.Second
 	r := start(t, cfg)
 	r.src.CreateTopic("orders", 1)
-	c := r.dial(t, "/ws/orders")
-	c.until(t, "caughtup")
 	fill(r, "orders", 500, 64<<10) // more than is read below, so that something waits all the time
+	c := r.dial(t, "/ws/orders?start=earliest")
+	c.until(t, "started")
 	// Far longer than a silent client may live, and longer than one that takes nothing.
 	end := time.Now().Add(2 * cfg.StallTimeout)
 	tick := time.NewTicker(20 * time.Millisecond)
