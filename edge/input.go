@@ -53,6 +53,16 @@ func (in *input) post(n int) (charged int64, ok bool) {
 	return charged, true
 }
 
+// swap charges for n bytes that a request holds in the place of old ones. It is false if that is too much: then nothing was charged.
+func (in *input) swap(old, n int) bool {
+	more := chargeable(n) - chargeable(old)
+	if in.held.Add(more); more > 0 && in.full() {
+		in.held.Add(-more)
+		return false
+	}
+	return true
+}
+
 // keep charges a session for n bytes more, or less, of publishes and subscriptions. It is false if that is too much. Only the session's
 // worker calls it.
 func (in *input) keep(s *session, n int) bool {

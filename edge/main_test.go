@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -193,9 +194,13 @@ type publisher struct {
 	topic []string
 	next  int64
 	fail  error
+	write func(r *tailracev1.PublishRecord) *tailracev1.PublishFailure // what becomes of a record; nil: it is appended
+	last  *tailracev1.PublishRecord
 	gate  chan struct{}
 	held  string // the topic that gate is for; empty: all
 	deaf  bool   // the gate holds up also what has no time left
+
+	waiting atomic.Int32 // at the gate
 }
 
 func (p *publisher) setFail(err error) {
@@ -209,6 +214,8 @@ func (p *publisher) Publish(ctx context.Context, topic string, records []*tailra
 		if p.deaf {
 			ctx = context.WithoutCancel(ctx)
 		}
+		p.waiting.Add(1)
+		defer p.waiting.Add(-1)
 		select {
 		case <-p.gate:
 		case <-ctx.Done():
@@ -223,6 +230,12 @@ func (p *publisher) Publish(ctx context.Context, topic string, records []*tailra
 	var values []string
 	var results []*tailracev1.PublishResult
 	for _, r := range records {
+		if p.last = r; p.write != nil {
+			if f := p.write(r); f != nil {
+				results = append(results, &tailracev1.PublishResult{Result: &tailracev1.PublishResult_Failure{Failure: f}})
+				continue
+			}
+		}
 		values = append(values, string(r.GetValue()))
 		results = append(results, &tailracev1.PublishResult{
 			Result: &tailracev1.PublishResult_Published{Published: &tailracev1.Published{Partition: 0, Offset: p.next}},

@@ -146,13 +146,17 @@ func (w *worker) published(s *session, r published) {
 
 // refusal is the answer to a publish of which nothing was sent.
 func (w *worker) refusal(s *session, id string, err error) *frame.Error {
+	return w.srv.refusalOf(s.name, id, err)
+}
+
+func (s *Server) refusalOf(session, id string, err error) *frame.Error {
 	if no, ok := errors.AsType[denied](err); ok {
 		return frame.Denied("publish", id, no.error)
 	}
 	e := frame.ErrorOf("publish", id, err)
 	e.Outcome = "refused"
 	if e.Code == "internal" {
-		w.srv.log.Error("publish", "session", s.name, "error", err)
+		s.log.Error("publish", "session", session, "error", err)
 	}
 	return e
 }

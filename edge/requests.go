@@ -117,6 +117,8 @@ func (q *requests) answer(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		q.srv.settle(q.srv.takeOver(w, x))
+	case isPublish(r):
+		q.srv.post(w, r)
 	case !access.HostAllowed(r.Host, q.srv.cfg.AllowedHosts):
 		http.Error(w, "this host is not served here", http.StatusMisdirectedRequest)
 	default:

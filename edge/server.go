@@ -52,10 +52,11 @@ type Server struct {
 	mu        sync.Mutex
 	sessions  int
 	upgrading int           // of them: not handed to a worker yet
+	posts     int           // publishes by request
 	stopped   bool          // no more are welcome
-	settled   *sync.Cond    // upgrading is 0
+	settled   *sync.Cond    // upgrading or posts is 0
 	total     int           // sessions when the drain began
-	empty     chan struct{} // closed when there are none and Drain waits; nil while it doesn't
+	empty     chan struct{} // closed when there are no sessions and posts and Drain waits; nil while it doesn't
 }
 
 // New returns a Server that does nothing yet. h must be run by the caller, for longer than Serve. rest answers requests that are not for a
@@ -134,6 +135,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 	pollers.Wait()
 	cancel()
+	s.awaitPosts()
 	s.subscribes.wait()
 	s.publishes.wait()
 	for _, w := range s.workers {
@@ -157,8 +159,8 @@ func (s *Server) start() error {
 	return nil
 }
 
-// Drain refuses new connections and sockets, tells every client to come back elsewhere and closes its socket, spread over at least
-// DrainSpread, and returns when none is left, or with ctx's error. Call it once, while Serve runs.
+// Drain refuses new connections and sessions, tells every client to come back elsewhere and ends its session, spread over at least
+// DrainSpread, and returns when none is left and all publishes are answered, or with ctx's error. Call it once, while Serve runs.
 func (s *Server) Drain(ctx context.Context) error {
 	if !s.serving.Load() {
 		return nil
@@ -169,10 +171,7 @@ func (s *Server) Drain(ctx context.Context) error {
 	s.total = s.sessions
 	empty := make(chan struct{})
 	s.empty = empty
-	if s.sessions == 0 {
-		close(empty)
-		s.empty = nil
-	}
+	s.tellEmpty()
 	s.mu.Unlock()
 	for _, w := range s.workers {
 		w.inbox.order(true, false)
@@ -232,7 +231,12 @@ func (s *Server) exit() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sessions--
-	if s.sessions == 0 && s.empty != nil {
+	s.tellEmpty()
+}
+
+// tellEmpty tells Drain that nothing is left. mu is held.
+func (s *Server) tellEmpty() {
+	if s.sessions == 0 && s.posts == 0 && s.empty != nil {
 		close(s.empty)
 		s.empty = nil
 	}

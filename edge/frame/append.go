@@ -140,9 +140,12 @@ func appendSection(
 	return dst
 }
 
-// AppendPublished appends where a record was appended.
+// AppendPublished appends where a record was appended. Without an id it is the answer to an HTTP request.
 func AppendPublished(dst []byte, id string, p *tailracev1.Published) []byte {
-	dst = appendString(append(dst, `{"op":"published","id":`...), id)
+	dst = append(dst, `{"op":"published"`...)
+	if id != "" {
+		dst = appendString(append(dst, `,"id":`...), id)
+	}
 	dst = appendInt(append(dst, `,"partition":`...), int64(p.GetPartition()))
 	dst = appendInt(append(dst, `,"offset":`...), p.GetOffset())
 	if t := p.GetTime(); t != nil {
