@@ -198,10 +198,10 @@ func (h *Hub) growBy(ctx context.Context, t *Topic, partition int32) bool {
 		return h.followOldest(t, r, asked)
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	if p := &t.parts[partition]; p.next < 0 && ctx.Err() == nil {
 		t.setAway(p, true)
 	}
+	t.announce(t.commit())
 	return false
 }
 

@@ -321,6 +321,22 @@ func (hs *history) pause(l *lane) {
 	})
 }
 
+// revive ends the rests of a partition's lanes: it can be read again. mu is not held.
+func (hs *history) revive(t *Topic, partition int32) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for key, l := range hs.lanes {
+		if key.topic != t || key.partition != partition {
+			continue
+		}
+		l.rest = 0 // also where a call is under way that may have failed before
+		if l.timer != nil && l.timer.Stop() {
+			l.queued = false
+			hs.enqueue(l)
+		}
+	}
+}
+
 // close ends reading. Rests are over.
 func (hs *history) close() {
 	hs.mu.Lock()

@@ -51,10 +51,11 @@ func (c Config) withDefaults() Config {
 // concurrently, and from the owner's within Pull and Moved; it only sets flags and never blocks. One Waker serves one stream, or all
 // sessions of one edge worker; Wakers are compared.
 type Waker interface {
-	// Moved: t has new entries; called once per burst however many whole-topic subscriptions share this Waker.
+	// Moved: t has new entries, or other partitions of it are unavailable than before; called once per burst however many whole-topic
+	// subscriptions share this Waker.
 	Moved(t *Topic)
-	// Ready: the subscription with this token (by key, by partition, or whose chunk came, or that has ended) has something to Pull. It may
-	// come before Subscribe has returned, so Pull once when it has; and once more after Close.
+	// Ready: the subscription with this token (by key, by partition, or whose chunk came, or that has ended) has something to Pull, or other
+	// partitions of its topic are unavailable. It may come before Subscribe has returned, so Pull once when it has; and once more after Close.
 	Ready(token uint64)
 }
 

@@ -336,7 +336,7 @@ func (w *world) pull(s *seat, n, limit int) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		s.woken = anything
+		s.woken, s.away = anything, s.sub.Unavailable(s.away[:0])
 		if !anything {
 			break
 		}

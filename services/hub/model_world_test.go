@@ -50,6 +50,7 @@ type seat struct {
 	waker *flags
 	token uint64
 	woken bool     // there may be something to pull
+	away  []int32  // partitions that were unavailable when it was pulled last
 	last  []string // of the trace, in a race
 }
 
@@ -188,6 +189,14 @@ func (w *world) settle() error {
 	w.hearWakers()
 	if v := w.src.Violations(); len(v) > 0 {
 		return fmt.Errorf("the hub broke the source's contract: %v", v)
+	}
+	for _, s := range w.readers {
+		if s.ended != nil || s.woken {
+			continue
+		}
+		if away := s.sub.Unavailable(nil); !slices.Equal(away, s.away) {
+			return fmt.Errorf("%s was not woken: partitions %v are unavailable, %v were", s.name, away, s.away)
+		}
 	}
 	return w.audit()
 }

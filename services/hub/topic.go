@@ -27,6 +27,7 @@ type Topic struct {
 	queued   atomic.Bool                // waits for a waker
 	deleted  atomic.Bool
 	grown    atomic.Bool // the keeper is to follow partitions that somebody waits for
+	turned   atomic.Bool // partitions became unavailable, or available, and nobody was told yet
 	movers   atomic.Pointer[[]Waker]
 
 	mu       sync.Mutex // guards the fields below; short
@@ -121,11 +122,14 @@ func (t *Topic) Head() Seq { return Seq(t.head.Load()) }
 // because the keeper does not get to run, the writer evicts for itself.)
 //
 // An Advance that only tells an End, Unavailable and Available change what the topic knows and are not put into the ring: readers find them
-// by Lag and Unavailable.
+// by Lag and Unavailable; of the latter two they are told.
 func (t *Topic) Append(batch ...*Entry) {
 	for _, e := range batch {
-		if e.Kind == Gap && e.Next < e.From {
+		switch {
+		case e.Kind == Gap && e.Next < e.From:
 			t.hub.history.truncate(t, e.Partition, e.Next)
+		case e.Kind == Available:
+			t.hub.history.revive(t, e.Partition)
 		}
 	}
 	t.mu.Lock()
@@ -147,10 +151,12 @@ func (t *Topic) commit() (added int64) {
 
 // announce charges what was added and signals. feedMu is not held.
 func (t *Topic) announce(added int64) {
-	if added == 0 {
+	if added == 0 && !t.turned.Load() {
 		return
 	}
-	t.hub.charge(t, added)
+	if added > 0 {
+		t.hub.charge(t, added)
+	}
 	if t.watched.Load() > 0 {
 		t.signal()
 	}
@@ -274,7 +280,7 @@ func (t *Topic) seekTo(partition int32, oldest, next, end int64) {
 	t.setAway(p, false)
 }
 
-// setAway notes whether a partition can be read. mu is held.
+// setAway notes whether a partition can be read. mu is held; announce tells.
 func (t *Topic) setAway(p *partition, away bool) {
 	switch {
 	case away == p.unavailable:
@@ -285,6 +291,7 @@ func (t *Topic) setAway(p *partition, away bool) {
 		t.away.Add(-1)
 	}
 	p.unavailable = away
+	t.turned.Store(true)
 }
 
 // gain lets readers that wait for a followed partition begin at its oldest offset. mu is held.

@@ -56,7 +56,8 @@ func (h *Hub) wake(ctx context.Context) {
 	}
 }
 
-// tell tells the owners of whole-topic subscriptions that the topic moved, and those of filtered ones that something of theirs came.
+// tell tells the owners of whole-topic subscriptions that the topic moved, and those of filtered ones that something of theirs came; and all
+// that partitions became unavailable or available.
 func (t *Topic) tell(scratch []*Subscription) []*Subscription {
 	t.feedMu.Lock()
 	head := t.feed()
@@ -65,7 +66,7 @@ func (t *Topic) tell(scratch []*Subscription) []*Subscription {
 	for _, tm := range dirty {
 		tm.dirty = false
 	}
-	told := t.toldCtl
+	told, turned := t.toldCtl, t.turned.Swap(false)
 	t.toldCtl = head
 	t.feedMu.Unlock()
 
@@ -80,7 +81,7 @@ func (t *Topic) tell(scratch []*Subscription) []*Subscription {
 		}
 		tm.mu.Unlock()
 	}
-	scratch = t.concerned(scratch, told, head)
+	scratch = t.concerned(scratch, told, head, turned)
 	for _, s := range scratch {
 		s.wake()
 	}
@@ -88,9 +89,10 @@ func (t *Topic) tell(scratch []*Subscription) []*Subscription {
 	return scratch
 }
 
-// concerned adds the filtered subscriptions that [from, to) matters to although it may have no records of theirs.
-func (t *Topic) concerned(dst []*Subscription, from, to Seq) []*Subscription {
-	growing, all := false, false
+// concerned adds the filtered subscriptions that [from, to) matters to although it may have no records of theirs. turned: other partitions
+// are unavailable, which may matter to all.
+func (t *Topic) concerned(dst []*Subscription, from, to Seq, turned bool) []*Subscription {
+	growing, all := false, turned
 	for _, c := range t.controlsIn(from, to) {
 		all = all || c.e.Kind != seek
 		growing = growing || c.e.Kind == seek && c.e.Next >= 0

@@ -103,11 +103,8 @@ type reader struct {
 	body      wirev1.SubscribeResponse_Records
 }
 
-// How often availability is looked at: of a stream that waits, and of one that is busy, where looking must not cost much.
-const (
-	awayIdle = time.Second
-	awayBusy = 100 * time.Millisecond
-)
+// awayBusy is how often availability is looked at while a stream is busy, where looking must not cost much. One that waits is woken.
+const awayBusy = 100 * time.Millisecond
 
 type counter interface{ Add(float64) }
 
@@ -151,7 +148,7 @@ func (r *reader) run(ctx context.Context) error {
 }
 
 func (r *reader) untilNext(now time.Time) time.Duration {
-	return min(r.due().Sub(now), awayIdle)
+	return r.due().Sub(now)
 }
 
 // due is when the stream must be looked after again: silence may last one interval, and so may the telling of a moved position,
