@@ -20,6 +20,7 @@ import (
 
 	"tailrace.dev/tailrace/edge"
 	"tailrace.dev/tailrace/edge/frame"
+	"tailrace.dev/tailrace/edge/frame/frametest"
 	"tailrace.dev/tailrace/services/hub/hubtest"
 )
 
@@ -103,7 +104,8 @@ func join(addr, path string) (net.Conn, *bufio.Reader, error) {
 		conn, err := net.Dial("tcp", addr)
 		return conn, bufio.NewReaderSize(conn, 16), err
 	}
-	c, err := dial(addr, path, clientOptions{})
+	path, proto := strings.CutPrefix(path, "proto ")
+	c, err := dial(addr, path, clientOptions{proto: proto})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -174,15 +176,15 @@ func BenchmarkFanOut(b *testing.B) {
 			c.Close()
 		}
 	})
-	for _, rate := range []int{100, 1000, 0} {
-		name := fmt.Sprintf("%d per s", rate)
-		if rate == 0 {
-			name = "full rate"
-		}
-		b.Run(name, func(b *testing.B) {
+	for _, k := range []struct {
+		name, path string
+		rate       int
+	}{{"100 per s", "/ws/t", 100}, {"1000 per s", "/ws/t", 1000}, {"full rate", "/ws/t", 0}, {"100 per s, binary", "proto /ws/t", 100}, {"full rate, binary", "proto /ws/t", 0}} {
+		rate := k.rate
+		b.Run(k.name, func(b *testing.B) {
 			r := start(b, config())
 			r.src.CreateTopic("t", 1)
-			crowd(b, r.addr, "/ws/t", sockets)
+			crowd(b, r.addr, k.path, sockets)
 			for b.Loop() {
 				from, busy, sent := time.Now(), cpu(b), r.metric(b, "tailrace_edge_records_sent_total", "")
 				writes := r.metric(b, "tailrace_edge_writes_total", "")
@@ -263,10 +265,13 @@ func BenchmarkParse(b *testing.B) {
 		"subscribe": `{"op":"subscribe","id":"a","topic":"orders","keys":["k1","k2"],"start":{"positions":{"0":12,"1":[40,3]}}}`,
 		"publish":   `{"op":"publish","id":"p1","topic":"orders","key":"k1","value":{"any":"` + strings.Repeat("x", 128) + `"},"headers":[["h","v"]]}`,
 	} {
-		b.Run(name, func(b *testing.B) {
-			data := maskedFrame(fin|opText, []byte(text))
+		inProto, err := frametest.Client([]byte(text))
+		if err != nil {
+			b.Fatal(err)
+		}
+		parse := func(b *testing.B, rd *edge.Reader, data []byte, parse func([]byte) (frame.Op, *frame.Error)) {
+			b.Helper()
 			buf := make([]byte, len(data))
-			var rd edge.Reader
 			b.SetBytes(int64(len(data)))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -275,10 +280,14 @@ func BenchmarkParse(b *testing.B) {
 				if it != edge.ItemMessage {
 					b.Fatal(errors.New("no message"))
 				}
-				if _, bad := frame.Parse(payload); bad != nil {
+				if _, bad := parse(payload); bad != nil {
 					b.Fatal(bad.Message)
 				}
 			}
+		}
+		b.Run(name, func(b *testing.B) { parse(b, new(edge.Reader), maskedFrame(fin|opText, []byte(text)), frame.Parse) })
+		b.Run(name+" binary", func(b *testing.B) {
+			parse(b, edge.NewBinaryReader(), maskedFrame(fin|opBin, inProto), frame.Proto{}.Parse)
 		})
 	}
 }

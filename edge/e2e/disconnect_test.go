@@ -25,7 +25,7 @@ func TestRandomDisconnects(t *testing.T) {
 
 	l := j.startLoad(topic, partitions, 1000, 100)
 	want := size(60, 500) // of each transport
-	var overSocket, overRPC atomic.Int64
+	var overSocket, overBinary, overRPC atomic.Int64
 	var ends atomic.Pointer[map[int32]int64]
 	done := func(r *reader) func() bool {
 		return func() bool {
@@ -47,8 +47,13 @@ func TestRandomDisconnects(t *testing.T) {
 			}
 		})
 	}
-	for range 4 {
-		start(func(r *reader) error { return socketLife(ctx, sockets.address, r, done(r), want, &overSocket) })
+	for range 3 {
+		start(func(r *reader) error {
+			return socketLife(ctx, sockets.address, "tailrace.v1.json", r, done(r), want, &overSocket)
+		})
+		start(func(r *reader) error {
+			return socketLife(ctx, sockets.address, "tailrace.v1.proto", r, done(r), want, &overBinary)
+		})
 	}
 	for name, subscribe := range subscribers(t, rpcs.address) {
 		start(func(r *reader) error {
@@ -59,7 +64,7 @@ func TestRandomDisconnects(t *testing.T) {
 		})
 	}
 	cuts := 0
-	for overSocket.Load() < int64(want) || overRPC.Load() < int64(want) {
+	for overSocket.Load() < int64(want) || overBinary.Load() < int64(want) || overRPC.Load() < int64(want) {
 		if t.Failed() || ctx.Err() != nil {
 			break
 		}
@@ -79,8 +84,8 @@ func TestRandomDisconnects(t *testing.T) {
 			t.Errorf("reader %d: %v", i, err)
 		}
 	}
-	proof(t, "%d disconnects over WebSocket, %d over RPC (%d by cutting all at once), %d starts by %d readers under load: each got the %d records of the log, nothing twice",
-		overSocket.Load(), overRPC.Load(), cuts, starts, len(readers), log.count())
+	proof(t, "%d disconnects over WebSocket in JSON, %d in the binary subprotocol, %d over RPC (%d by cutting all at once), %d starts by %d readers under load: each got the %d records of the log, nothing twice",
+		overSocket.Load(), overBinary.Load(), overRPC.Load(), cuts, starts, len(readers), log.count())
 }
 
 // lifetime is how long a connection lives until the reader breaks it; after enough breaks it lives until the reader is done.
@@ -92,14 +97,14 @@ func lifetime(breaks *atomic.Int64, want int) time.Duration {
 }
 
 // socketLife is one connection of a reader. It returns an error only for a breach.
-func socketLife(ctx context.Context, address string, r *reader, done func() bool, want int, breaks *atomic.Int64) error {
+func socketLife(ctx context.Context, address, protocol string, r *reader, done func() bool, want int, breaks *atomic.Int64) error {
 	defer r.disconnected()
 	path, more := "/ws", map[string]any{"start": "earliest"}
 	var first *reader
 	if next, _ := r.positions(); len(next) == 0 && rand.IntN(2) == 0 {
 		path, first = "/ws/"+r.topic+"?start=earliest", r
 	}
-	s, err := dialSession(ctx, address, path, first, dialOptions{})
+	s, err := dialSession(ctx, address, path, first, dialOptions{protocols: []string{protocol}})
 	if err != nil {
 		return breachOnly(err)
 	}

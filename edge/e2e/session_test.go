@@ -9,11 +9,15 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"tailrace.dev/tailrace/edge/frame/frametest"
 )
 
-// session speaks the JSON subprotocol over a socket. One goroutine reads (step, run); any may send.
+// session speaks over a socket, in the subprotocol that was chosen. What it says and hears is JSON; over the binary subprotocol that is
+// translated. One goroutine reads (step, run); any may send.
 type session struct {
 	*socket
+	binary  bool
 	welcome welcomeFrame
 
 	mu         sync.Mutex
@@ -34,13 +38,13 @@ func dialSession(ctx context.Context, address, path string, r *reader, o dialOpt
 	if err != nil {
 		return nil, err
 	}
-	s := &session{socket: sock, readers: map[string]*reader{}, published: map[string]publishedFrame{}, ended: map[string]string{}}
+	s := &session{socket: sock, binary: sock.protocol == "tailrace.v1.proto", readers: map[string]*reader{}, published: map[string]publishedFrame{}, ended: map[string]string{}}
 	if r != nil {
 		s.readers["0"] = r
 	}
 	stop := context.AfterFunc(ctx, func() { sock.conn.Close() })
 	defer stop()
-	_, message, err := sock.next()
+	message, err := s.hear()
 	if err == nil {
 		err = strict(message, &s.welcome)
 	}
@@ -59,7 +63,31 @@ func (s *session) sendJSON(v any) error {
 	if err != nil {
 		return err
 	}
-	return s.write(opText, text)
+	if !s.binary {
+		return s.write(opText, text)
+	}
+	encoded, err := frametest.Client(text)
+	if err != nil {
+		return err
+	}
+	return s.write(opBinary, encoded)
+}
+
+// hear returns the next message.
+func (s *session) hear() ([]byte, error) {
+	op, message, err := s.next()
+	switch {
+	case err != nil:
+		return nil, err
+	case op == opText && !s.binary:
+		return message, nil
+	case op == opBinary && s.binary:
+		if message, err = frametest.Server(message); err != nil {
+			return nil, &sessionError{err}
+		}
+		return message, nil
+	}
+	return nil, &sessionError{fmt.Errorf("message with opcode %d in %s", op, s.protocol)}
 }
 
 // subscribe starts (or resumes, where the reader has positions) a subscription; more are further members of the request.
@@ -119,12 +147,9 @@ func forever() bool { return false }
 
 // step takes one message.
 func (s *session) step() error {
-	op, message, err := s.next()
+	message, err := s.hear()
 	if err != nil {
 		return err
-	}
-	if op != opText {
-		return fmt.Errorf("message with opcode %d in the JSON subprotocol", op)
 	}
 	if err := s.take(message); err != nil {
 		return &sessionError{err}
