@@ -34,6 +34,8 @@ var (
 	errNotServing = errors.New("not serving")
 	errSilent     = errors.New("stream is silent")
 	errEnded      = errors.New("stream ended by itself")
+	// errShrunk: the topic was created anew, with fewer partitions.
+	errShrunk = errors.New("topic was created anew with fewer partitions")
 	// errMalformed: what came is not what tailrace.v1 promises.
 	errMalformed = errors.New("malformed message")
 )

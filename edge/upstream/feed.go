@@ -43,7 +43,7 @@ type feed struct {
 	jump     *jump     // told by `started`; the gap that explains it may follow
 	down     bool      // Unavailable was told
 	moved    bool      // the stream under way has told something new
-	unknown  time.Time // since when the service does not know the topic; zero: it does
+	unknown  time.Time // since when the service does not know the topic, or the partition; zero: it does
 	failures int
 }
 
@@ -137,13 +137,16 @@ func (f *feed) request() *tailracev1.SubscribeRequest {
 // ended deals with the end of a stream, and says whether it is the end of the feed, too.
 func (f *feed) ended(ctx context.Context, err error) bool {
 	a := answerOf(err)
+	if errors.Is(err, errShrunk) {
+		a.reason = reasonTopicDeleted
+	}
 	f.source.metrics.losses.WithLabelValues(lossReason(a.reason)).Inc()
 	level := slog.LevelDebug
 	switch a.reason {
 	case reasonTopicDeleted:
 		f.append(&hub.Entry{Kind: hub.Deleted, From: f.next, Next: f.next, End: -1})
 		return true
-	case reasonUnknownTopic:
+	case reasonUnknownTopic, reasonUnknownPartition: // of a topic that has grown, a replica may hear late; none ever shrinks but by being created anew
 		if f.unknown.IsZero() {
 			f.unknown = time.Now()
 		}
@@ -203,6 +206,9 @@ func (f *feed) started(m *wirev1.SubscribeResponse) error {
 		return fmt.Errorf("%w: started has other partitions", errMalformed)
 	}
 	f.unknown = time.Time{}
+	if started.GetTopicId() != f.id && started.GetPartitionCount() < f.topic.Count() {
+		return errShrunk
+	}
 	f.topology(started.GetPartitionCount())
 	f.available(true)
 	start := ps[0].GetStart()
@@ -289,8 +295,8 @@ func (f *feed) heartbeat(beat *tailracev1.Heartbeat) {
 	}
 }
 
-// topology tells that the topic has grown. Other feeds tell it, too: the hub takes the first. It never shrinks; a topic that was created again with
-// fewer partitions keeps those that are followed.
+// topology tells that the topic has grown. Other feeds tell it, too: the hub takes the first. It never shrinks: one that was created again with fewer
+// partitions is told as deleted, since keys lie elsewhere in it.
 func (f *feed) topology(count int32) {
 	if count > f.topic.Count() {
 		f.append(&hub.Entry{Kind: hub.Topology, From: f.next, Next: f.next, End: -1, Count: count})

@@ -236,6 +236,22 @@ func TestADeletedTopicEndsItsFeed(t *testing.T) {
 	svc = newScript(t, ends(errCut, started("A", 1, from(0, 10, 10))), ends(unknown))
 	follow(t, newSource(t, hasty, svc.address), "unavailable", "deleted")
 
+	// It was created anew with fewer partitions: while the feed was away, or so that its own is not there any more.
+	svc = newScript(t, says(started("B", 1, from(0, 0, 2)), records(1, 2, 0)))
+	topic := &told{id: "A", count: 4}
+	unfollow := newSource(t, nil, svc.address).FollowTopic(topic, 0, 10)
+	eventually(t, "the topic is told as deleted", func() bool { return len(topic.entries()) > 0 })
+	unfollow()
+	if es := topic.entries(); len(es) != 1 || es[0].Kind != hub.Deleted {
+		t.Errorf("got %d entries, the first %s", len(es), short(es[0]))
+	}
+	missing := failure(connect.CodeNotFound, "UNKNOWN_PARTITION", nil)
+	svc = newScript(t, ends(missing))
+	follow(t, newSource(t, hasty, svc.address), "unavailable", "deleted")
+	// Or it has grown, and this replica has not heard of it.
+	svc = newScript(t, ends(missing), ends(missing), says(started("A", 1, from(0, 10, 11)), records(11, 11, 10)))
+	follow(t, newSource(t, nil, svc.address), "unavailable", "available", "records[10,11) 10 end 11")
+
 	// A service that has just started does not know it yet.
 	svc = newScript(t, ends(unknown), ends(unknown), says(started("A", 1, from(0, 10, 11)), records(11, 11, 10)))
 	follow(t, newSource(t, nil, svc.address), "unavailable", "available", "records[10,11) 10 end 11")

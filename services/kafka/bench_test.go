@@ -156,7 +156,7 @@ func replay(b *testing.B, c *kafka.Client, topic string, to int64) {
 	close(work)
 }
 
-func quiet(cfg *kafka.Config) { cfg.WatchInterval, cfg.DeletedAfter = 5*time.Second, 10*time.Second }
+func quiet(cfg *kafka.Config) { cfg.WatchInterval, cfg.DeletedAfter = time.Second, 10*time.Second }
 
 // BenchmarkPublish publishes records of 128 bytes, in batches as callers might.
 func BenchmarkPublish(b *testing.B) {

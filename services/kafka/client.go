@@ -178,8 +178,7 @@ func (c *Client) ReadAt(ctx context.Context, id hub.ChunkID, to int64, limit int
 	}
 	i, ok := c.admin.known(id.Topic)
 	if ok && id.TopicID != "" && i.id != id.TopicID {
-		// Another log under the same name; its follower tells so.
-		return nil, id.From, fmt.Errorf("topic %q was created anew: %w", id.Topic, hub.ErrUnavailable)
+		return nil, id.From, foreign(id.Topic)
 	}
 	if ok && i.leaderless(id.Partition) {
 		if i, err = c.look(ctx, id.Topic); err == nil && i.leaderless(id.Partition) {
@@ -193,7 +192,15 @@ func (c *Client) ReadAt(ctx context.Context, id hub.ChunkID, to int64, limit int
 	if errors.Is(err, errSilent) {
 		_, _ = c.look(ctx, id.Topic) // so that the next reads know at once whether it has a leader
 	}
+	if i, ok := c.admin.known(id.Topic); err == nil && ok && id.TopicID != "" && i.id != id.TopicID {
+		return nil, id.From, foreign(id.Topic)
+	}
 	return es, next, err
+}
+
+// foreign is the error of a read in a topic that is another by now; its follower tells so.
+func foreign(topic string) error {
+	return fmt.Errorf("topic %q was created anew: %w", topic, hub.ErrUnavailable)
 }
 
 // look makes sure that what is known of a topic is fresh, within the patience for a read. The error is hub.ErrUnavailable.

@@ -40,7 +40,8 @@ type Config struct {
 	PublishTimeout time.Duration
 	// PublishBytes bounds what callers have handed over and Kafka has not answered yet; the next wait. Default 64 MiB, at least 16 MiB.
 	PublishBytes int64
-	// WatchInterval is how often followed topics are looked at for growth, re-creation and deletion; default 5 s.
+	// WatchInterval is how often followed topics are looked at for growth, re-creation and deletion; default 1 s. Where Kafka takes long to
+	// answer it becomes more, up to 5 s.
 	WatchInterval time.Duration
 	// DeletedAfter is how long a topic must be gone to count as deleted; default 10 s.
 	DeletedAfter time.Duration
@@ -55,7 +56,7 @@ func DefaultConfig() Config {
 		HistoryReaders: 8,
 		PublishTimeout: 30 * time.Second,
 		PublishBytes:   64 << 20,
-		WatchInterval:  5 * time.Second,
+		WatchInterval:  time.Second,
 		DeletedAfter:   10 * time.Second,
 	}
 }

@@ -108,15 +108,13 @@ func (r *reader) stand(q *read) (*cursor, error) {
 		}
 		r.leave(oldest)
 	}
-	if !r.known[k.topic] {
+	if r.known.due(k.topic, readSilence) {
 		// Without a leader the first assign waits for a timer of half a second.
-		if _, err := r.consumer.GetMetadata(&k.topic, false, int(time.Second/time.Millisecond)); err != nil {
-			return nil, fmt.Errorf("leaders of %q: %w: %w", k.topic, hub.ErrUnavailable, err)
-		}
-		if len(r.known) >= infoTopics {
-			clear(r.known)
-		}
-		r.known[k.topic] = true
+		_, err := r.consumer.GetMetadata(&k.topic, false, int(readSilence/time.Millisecond))
+		r.known.note(k.topic, err)
+	}
+	if !r.known.met(k.topic) { // at once for a second: others wait for this reader
+		return nil, fmt.Errorf("leaders of %q are not known: %w", k.topic, hub.ErrUnavailable)
 	}
 	c = &cursor{key: k, next: at, end: at, held: true}
 	if err := r.fetch(c); err != nil {

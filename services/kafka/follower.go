@@ -18,8 +18,11 @@ const (
 	burstBytes   = 256 << 10
 )
 
-// meetTimeout is how long a follower waits for the leaders of a new topic, and everybody else for it.
-const meetTimeout = 200 * time.Millisecond
+// How long a follower waits for the leaders of a new topic, and everybody else for it; and for how long it is not asked for again where none came.
+const (
+	meetTimeout = 200 * time.Millisecond
+	meetAgain   = 2 * time.Second
+)
 
 // idlePoll is how long a follower waits in Poll, and so for how long a command may wait for it.
 const idlePoll = 10 * time.Millisecond
@@ -56,9 +59,9 @@ type follower struct {
 	// owned by run
 	consumer  *confluent.Consumer
 	parts     map[key]*followed
-	known     map[string]bool // topics whose leaders it has asked for
-	dirty     []*followed     // with something to append
-	records   int             // in the burst
+	known     meetings
+	dirty     []*followed // with something to append
+	records   int         // in the burst
 	bytes     int
 	checker   checker
 	unhappy   int // partitions that are unavailable
@@ -86,7 +89,7 @@ func newFollower(c *Client, n int) *follower {
 		m:         c.metrics,
 		stopped:   make(chan struct{}),
 		parts:     map[key]*followed{},
-		known:     map[string]bool{},
+		known:     meetings{},
 		topicSets: map[appender]*topicBatch{},
 	}
 }
@@ -179,7 +182,9 @@ func (f *follower) execute() {
 func (f *follower) add(ps []*followed) {
 	for _, p := range ps {
 		if old := f.parts[p.key]; old != nil {
-			f.log.Error("partition followed twice; the later one is served", "topic", p.key.topic, "partition", p.key.partition)
+			if !old.gone { // else it is another topic now
+				f.log.Error("partition followed twice; the later one is served", "topic", p.key.topic, "partition", p.key.partition)
+			}
 			f.remove([]*followed{old})
 		}
 		f.parts[p.key] = p
@@ -226,14 +231,35 @@ func (f *follower) assign(ps []*followed) {
 
 // meet asks for the leaders of a topic that this consumer has not seen: without, its first partition waits for timers of half a second.
 func (f *follower) meet(topic string) {
-	if f.known[topic] || !f.client.health.get().Up {
-		return
+	if f.client.health.get().Up && f.known.due(topic, meetAgain) {
+		_, err := f.consumer.GetMetadata(&topic, false, int(meetTimeout/time.Millisecond))
+		f.known.note(topic, err)
 	}
-	if len(f.known) >= infoTopics {
-		clear(f.known)
+}
+
+// meetings are the topics whose leaders a consumer has asked for: when it asked in vain, or zero.
+type meetings map[string]time.Time
+
+// due says whether to ask: for the first time, or again, since it was in vain.
+func (m meetings) due(topic string, again time.Duration) bool {
+	failed, asked := m[topic]
+	return !asked || !failed.IsZero() && time.Since(failed) >= again
+}
+
+func (m meetings) note(topic string, err error) {
+	if len(m) >= infoTopics {
+		clear(m)
 	}
-	_, err := f.consumer.GetMetadata(&topic, false, int(meetTimeout/time.Millisecond))
-	f.known[topic] = err == nil
+	m[topic] = time.Time{}
+	if err != nil {
+		m[topic] = time.Now()
+	}
+}
+
+// met says whether it was not in vain.
+func (m meetings) met(topic string) bool {
+	failed, asked := m[topic]
+	return asked && failed.IsZero()
 }
 
 // unassign ends fetching; records under way are dropped by librdkafka.
@@ -282,6 +308,9 @@ func (f *follower) message(m *confluent.Message) {
 	p := f.parts[key{*m.TopicPartition.Topic, m.TopicPartition.Partition}]
 	if p == nil || m.TopicPartition.Error != nil || !p.message(m) {
 		f.m.dropped.Inc()
+		if p != nil && p.foreign {
+			f.checker.wanted = true
+		}
 		return
 	}
 	f.records++

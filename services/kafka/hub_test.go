@@ -118,7 +118,8 @@ func (v *reader) take(p hub.Part) {
 	if p.Kind == hub.Topology || p.Kind == hub.Deleted || p.Kind == hub.Unavailable || p.Kind == hub.Available {
 		return
 	}
-	if at, ok := v.next[p.Partition]; ok && !v.filtered && p.From != at {
+	first := p.Kind == hub.Gap && p.Next == v.next[p.Partition] // what was asked for is not there: started told where it goes on
+	if at, ok := v.next[p.Partition]; ok && !v.filtered && p.From != at && !first {
 		v.t.Errorf("partition %d: a part from %d at position %d", p.Partition, p.From, at)
 	}
 	v.next[p.Partition] = p.Next
@@ -129,9 +130,27 @@ func (v *reader) take(p hub.Part) {
 			v.t.Error(err)
 		}
 		v.records[p.Partition] = append(v.records[p.Partition], b.Records...)
-	case hub.Gap:
+	case hub.Gap, hub.Recreated:
 		v.gaps = append(v.gaps, p)
 	}
+}
+
+// gapsOf returns what was told as missing.
+func (v *reader) gapsOf() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var out []string
+	for _, g := range v.gaps {
+		out = append(out, fmt.Sprintf("%d: %d to %d", g.Partition, g.From, g.Next))
+	}
+	return out
+}
+
+// failed is what ended the reader.
+func (v *reader) failed() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.err
 }
 
 func (v *reader) at(partition int32) int64 {

@@ -36,7 +36,7 @@ type reader struct {
 
 	// owned by run
 	consumer *confluent.Consumer // nil until the first request
-	known    map[string]bool     // topics whose leaders it has asked for
+	known    meetings
 	cursors  map[key]*cursor
 	bytes    int       // at all of them
 	clock    time.Time // the time, as of some polls ago

@@ -9,45 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/kafka"
 	"tailrace.dev/tailrace/services/kafka/kafkatest"
 )
-
-// testRecreation: librdkafka reads on at the old offset in the new log, without any error; only the topic's id tells.
-func testRecreation(t *testing.T, cluster *kafkatest.Cluster) {
-	topic := cluster.NewTopic(t, 1, nil)
-	c := newClient(t, cluster, func(cfg *kafka.Config) { cfg.DeletedAfter = 20 * time.Second })
-	r := resolve(t, c, topic, hub.Query{})
-	live := newRecorder(t, r, topic)
-	live.follow(c, 0, 0)
-	publish(t, c, topic, value("old 0"), value("old 1"))
-	eventually(t, func() bool { return live.position(0) == 2 }, "live to 2")
-	deleteTopic(t, cluster, topic)
-	for created := false; !created; { // deletion takes a moment
-		re, err := cluster.Admin(t).CreateTopic(t.Context(), 1, -1, nil, topic)
-		created = errors.Join(err, re.Err) == nil
-	}
-	k := cluster.Client(t)
-	for i := range 4 {
-		if err := k.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: fmt.Appendf(nil, "new %d", i)}).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually(t, func() bool { return len(live.control(hub.Recreated)) > 0 }, "told of the re-creation")
-	es := live.control(hub.Recreated)
-	if len(es) != 1 || es[0].Next != 0 || es[0].TopicID == "" || es[0].TopicID == r.TopicID {
-		t.Errorf("got %+v, want one that goes on at 0 of another id than %s", es, r.TopicID)
-	}
-	eventually(t, func() bool { return live.position(0) == 4 }, "live to the end of the new log")
-	got := texts(live.got(0), ofOurs)
-	if want := []string{`0@0 null="new 0"`, `0@1 null="new 1"`, `0@2 null="new 2"`, `0@3 null="new 3"`}; !slices.Equal(got[len(got)-4:], want) {
-		t.Errorf("got %v, want it to end with %v", got, want)
-	}
-}
 
 func testCompaction(t *testing.T, cluster *kafkatest.Cluster) {
 	topic := cluster.NewTopic(t, 1, map[string]string{

@@ -58,6 +58,8 @@ func TestReal(t *testing.T) {
 	for name, behaviour := range map[string]func(*testing.T, *kafkatest.Cluster){
 		"times of the broker are left out": testAppendTime,
 		"a topic created anew is told":     testRecreation,
+		"a topic comes back in time":       testBackInTime,
+		"readers of a topic created anew":  testRecreationInAHub,
 		"compaction leaves holes":          testCompaction,
 		"searches are bounded":             testLastIsBounded,
 	} {

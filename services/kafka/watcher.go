@@ -34,18 +34,25 @@ func newWatcher(c *Client) *watcher {
 	return &watcher{client: c, log: c.log, topics: map[string]*watched{}}
 }
 
+const (
+	lookTimeout = 5 * time.Second
+	lookAtLeast = 5 * time.Second // between the end of a look and the next
+	lookShare   = 50              // for this many times as long as a look took, none is made: many topics must not keep Kafka busy
+)
+
 // run looks at intervals until ctx ends. With nothing to watch it still asks, so that health is current.
 func (w *watcher) run(ctx context.Context) {
-	tick := time.NewTicker(w.client.cfg.WatchInterval)
-	defer tick.Stop()
 	for {
-		look, cancel := context.WithTimeout(ctx, w.client.cfg.WatchInterval)
+		began := time.Now()
+		look, cancel := context.WithTimeout(ctx, lookTimeout)
 		w.look(look)
 		cancel()
+		timer := time.NewTimer(max(w.client.cfg.WatchInterval, min(lookShare*time.Since(began), lookAtLeast)))
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return
-		case <-tick.C:
+		case <-timer.C:
 			w.client.tails.expire()
 		}
 	}
@@ -129,15 +136,17 @@ func (w *watcher) compare(s *watched, d topicInfo) {
 	if s.id == "" {
 		s.id = d.id
 	}
+	if d.id != s.id && d.count < s.count {
+		// Keys lie elsewhere now, and partitions that are followed are not there: nothing that goes on. Readers begin again, with another hub.Topic.
+		w.log.Warn("topic was created anew with fewer partitions", "topic", d.name, "old", s.id, "new", d.id, "before", s.count, "now", d.count)
+		s.id, s.count, s.gone = d.id, d.count, true
+		w.tell(s, func(f *follower, first bool) { f.deleted(s.topic, first) })
+		return
+	}
 	if d.id != s.id {
 		w.log.Warn("topic was created anew", "topic", d.name, "old", s.id, "new", d.id)
 		s.id = d.id
 		w.tell(s, func(f *follower, _ bool) { f.recreated(s.topic, d.id) })
-		if d.count != s.count { // also a smaller one: it is another topic
-			s.count = d.count
-			w.tell(s, func(f *follower, first bool) { f.grown(s.topic, d.count, first) })
-		}
-		return
 	}
 	if d.count > s.count {
 		w.log.Info("topic has more partitions", "topic", d.name, "before", s.count, "now", d.count)
@@ -176,8 +185,7 @@ func (f *follower) deleted(t appender, first bool) {
 }
 
 func (f *follower) recreated(t appender, id string) {
-	f.flush()
-	for _, p := range f.of(t) {
+	for _, p := range f.of(t) { // what is pending may be of either log
 		e := p.jump(hub.Recreated, 0, -1)
 		e.TopicID = id
 		f.reassign(p)
