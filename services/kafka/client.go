@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,6 +33,7 @@ type Client struct {
 	tails     *tails
 	searches  chan struct{} // a slot for each step of a search that is read
 	producer  *producer
+	calls     atomic.Uint64 // of Publish
 
 	ready   chan struct{} // closed when the clients are open
 	stopped chan struct{} // closed when Run returns

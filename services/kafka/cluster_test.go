@@ -22,6 +22,7 @@ import (
 func TestThreeBrokers(t *testing.T) {
 	cluster := kafkatest.StartOwn(t, 3)
 	t.Run("a leader moves", func(t *testing.T) { testLeaderMoves(t, cluster) })
+	t.Run("publishing while a leader is away", func(t *testing.T) { testPublishLeaderAway(t, cluster) })
 	t.Run("a leader is away", func(t *testing.T) { testLeaderAway(t, cluster) })
 }
 

@@ -36,9 +36,11 @@ type Config struct {
 	HistoryReaders int
 	// Linger is how long a published record may wait for others to share its request; default 0, at most 1 s.
 	Linger time.Duration
-	// PublishTimeout is how long a published record may wait for its acknowledgement before its outcome is unknown; default 30 s.
+	// PublishTimeout is how long a published record may wait to be handed over before it is refused, and then for its acknowledgement before its
+	// outcome is unknown; default 30 s.
 	PublishTimeout time.Duration
-	// PublishBytes bounds what callers have handed over and Kafka has not answered yet; the next wait. Default 64 MiB, at least 16 MiB.
+	// PublishBytes bounds what waits to be handed over to Kafka, and as much again what was and is not answered yet; callers wait, each for
+	// its own records. Default 64 MiB, at least 16 MiB.
 	PublishBytes int64
 	// WatchInterval is how often followed topics are looked at for growth, re-creation and deletion; default 1 s. Where Kafka takes long to
 	// answer it becomes more, up to 5 s.
@@ -83,6 +85,7 @@ var ownProperties = map[string]string{
 	"message.timeout.ms":                    "outcomes are told by the service's own publish timeout",
 	"delivery.timeout.ms":                   "outcomes are told by the service's own publish timeout",
 	"message.max.bytes":                     "the broker is to judge the size of a record",
+	"batch.size":                            "a record that is too large must not take others down with it",
 	"queue.buffering.max.messages":          "admission in front of the producer stays below it",
 	"queue.buffering.max.kbytes":            "admission in front of the producer stays below it",
 	"queue.buffering.max.ms":                "the service sends what it has at once",
@@ -243,8 +246,9 @@ func (c Config) producer(logs chan confluent.LogEvent) *confluent.ConfigMap {
 		"message.max.bytes":            maxMessageBytes,
 		"queue.buffering.max.messages": 4 * int(c.PublishBytes/recordOverhead),
 		"queue.buffering.max.kbytes":   4 * int(c.PublishBytes>>10),
+		"batch.size":                   batchBytes,
 		"go.delivery.report.fields":    "none",
-		"go.events.channel.size":       4096,
+		"go.events.channel.size":       reportsAhead,
 		"go.produce.channel.size":      0,
 	})
 }

@@ -9,6 +9,7 @@
 //	history reader (…Readers)     Client.Run               its consumer, one chunk at a time
 //	producer                      Client.Run               its producer, and its replacement after a fatal error
 //	producer events               producer                 delivery reports; ends when the producer is closed
+//	producer looks                producer                 nothing: it asks for leaders in doubt
 //	watcher                       Client.Run               what is known of followed topics: id, number of partitions
 //	log drain                     Client.Run               the log channel of all clients; the last to end
 //

@@ -14,6 +14,7 @@ type Metrics struct {
 	historyIn   prometheus.Counter
 	published   *prometheus.CounterVec // by outcome
 	publishing  prometheus.Gauge
+	doubtful    prometheus.Gauge
 }
 
 // NewMetrics makes the metrics and registers them; a nil Registerer registers nothing.
@@ -38,12 +39,13 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		historyIn:   counter("history_records_total", "Records read from history."),
 		published:   vec("published_records_total", "Records given to publish, by outcome: acknowledged, refused, unknown.", "outcome"),
 		publishing:  gauge("publishing_bytes", "Bytes handed over to Kafka and not answered yet."),
+		doubtful:    gauge("publish_topics_in_doubt", "Topics published to, of which a partition has no leader or one that does not answer."),
 	}
 	for _, o := range []string{outcomeAcknowledged, outcomeRefused, outcomeUnknown} {
 		m.published.WithLabelValues(o)
 	}
 	if reg != nil {
-		reg.MustRegister(m.recordsIn, m.bytesIn, m.dropped, m.followed, m.unavailable, m.errors, m.history, m.historyIn, m.published, m.publishing)
+		reg.MustRegister(m.recordsIn, m.bytesIn, m.dropped, m.followed, m.unavailable, m.errors, m.history, m.historyIn, m.published, m.publishing, m.doubtful)
 	}
 	return m
 }

@@ -29,7 +29,13 @@ var (
 	draining    = cause{"unavailable", ReasonDraining, "the service is shutting down", time.Second}
 	canceled    = cause{"canceled", ReasonCanceled, "the caller left before the record was handed over", 0}
 	unavailable = cause{"unavailable", ReasonKafkaUnavailable, "Kafka does not answer", 2 * time.Second}
-	queueFull   = cause{"resource_exhausted", ReasonPublishQueueFull, "too many records wait for Kafka", time.Second}
+	leaderless  = cause{"unavailable", ReasonKafkaUnavailable, "the partition has no leader", 2 * time.Second}
+	silent      = cause{"unavailable", ReasonKafkaUnavailable, "the partition's leader does not answer", 2 * time.Second}
+	crowded     = cause{"resource_exhausted", ReasonLimit, "too many records wait for Kafka", time.Second}
+	// unknownTopic: it was there a moment ago.
+	unknownTopic = cause{"not_found", ReasonUnknownTopic, "the topic does not exist", 0}
+	// unmet: Kafka says that there is such a partition, the producer has not heard of it.
+	unmet = cause{"unavailable", ReasonKafkaUnavailable, "the partition is new", 500 * time.Millisecond}
 )
 
 // refusals are the errors with which a record is certainly not in the log: librdkafka's own before anything was sent, and those with which a
@@ -39,7 +45,7 @@ var refusals = map[confluent.ErrorCode]cause{
 	confluent.ErrUnknownTopic:                {"not_found", ReasonUnknownTopic, "", 0},
 	confluent.ErrUnknownTopicOrPart:          {"not_found", ReasonUnknownTopic, "", 0},
 	confluent.ErrTopicException:              {"not_found", ReasonUnknownTopic, "", 0},
-	confluent.ErrUnknownPartition:            {"not_found", ReasonUnknownPartition, "", 0},
+	confluent.ErrUnknownPartition:            unmet, // partitions that are not there were refused before
 	confluent.ErrMsgSizeTooLarge:             {"invalid_argument", ReasonRecordTooLarge, "", 0},
 	confluent.ErrRecordListTooLarge:          {"invalid_argument", ReasonRecordTooLarge, "", 0},
 	confluent.ErrInvalidRecord:               {"invalid_argument", ReasonInvalidRecord, "", 0},
@@ -53,7 +59,9 @@ var refusals = map[confluent.ErrorCode]cause{
 	confluent.ErrTopicAuthorizationFailed:    {"permission_denied", ReasonNotAuthorized, "", 0},
 	confluent.ErrClusterAuthorizationFailed:  {"permission_denied", ReasonNotAuthorized, "", 0},
 	confluent.ErrNotEnoughReplicas:           {"unavailable", ReasonKafkaUnavailable, "", 2 * time.Second},
-	confluent.ErrQueueFull:                   {"resource_exhausted", ReasonPublishQueueFull, "", time.Second},
+	confluent.ErrQueueFull:                   {"resource_exhausted", ReasonLimit, "", time.Second},
+	// The broker found fault with another record of its batch.
+	confluent.ErrInvalidDifferentRecord: {"unavailable", ReasonKafkaRefused, "", 100 * time.Millisecond},
 }
 
 // refusal is the answer for a record that is certainly not in the log.

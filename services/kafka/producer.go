@@ -8,69 +8,42 @@ import (
 	"time"
 
 	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
-	"golang.org/x/sync/semaphore"
 )
 
 const (
-	produceQueue = 256             // batches that wait for the producer's goroutine; more wait in their callers
-	chunkCost    = 1 << 20         // what of a request is admitted at once
 	drainBound   = 5 * time.Second // at shutdown, for acknowledgements under way
 	purgeBound   = time.Second     // for the answers of what was given up then
 	renewPause   = time.Second     // between attempts to open a producer
+	tickEvery    = 100 * time.Millisecond
+	lookEvery    = 250 * time.Millisecond // between questions for leaders in doubt
+	lookTimeout  = 2 * time.Second
+	topicTimeout = time.Second // for the producer to hear of a topic or of new partitions
+	reportsAhead = 4096        // delivery reports that may wait
 )
 
-// producer appends records. Its goroutine owns the client; another takes the delivery reports. What callers have handed over is bounded by
-// slots, far below librdkafka's own queue, which is shared by all topics: one partition without a leader must not fill it for everybody.
+// producer appends records. Its goroutine owns the client; another takes the delivery reports, a third asks for leaders in doubt.
 type producer struct {
-	client  *Client
-	log     *slog.Logger
-	m       *Metrics
-	slots   *semaphore.Weighted // bytes, with recordOverhead for each record
-	queue   chan []*pending
-	stopped chan struct{} // closed when run has ended: nothing is handed over any more
+	client    *Client
+	log       *slog.Logger
+	m         *Metrics
+	admission *admission
+	fatal     chan *instance // an instance that a fatal error ended
+	stopped   chan struct{}  // closed when run has ended: nothing is handed over any more
 
 	// owned by run
 	settings *confluent.ConfigMap
-	live     *instance
-	fatal    chan *instance // an instance that a fatal error ended
-}
+	taken    taken
+	ending   sync.WaitGroup // instances that were replaced
+	doubts   chan []string  // topics to ask for
+	lookAt   time.Time
 
-// instance is one librdkafka producer. A fatal error (an idempotent sequence that broke) ends it, and the next takes over.
-type instance struct {
-	p      *confluent.Producer
-	out    atomic.Int64  // records without a delivery report
-	events chan struct{} // closed when the last report was taken
-
-	mu    sync.Mutex // guards the fields below
-	cost  int64      // room that records without a report hold
-	ended bool       // that room was given back: reports that come late give back nothing
-}
-
-// hold notes room that a record takes until its report; a negative cost is given back. It returns false once that is not the record's to do.
-func (i *instance) hold(cost int64) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if !i.ended {
-		i.cost += cost
-	}
-	return !i.ended
-}
-
-// letGo ends hold and returns what was held.
-func (i *instance) letGo() int64 {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.ended = true
-	return i.cost
+	live atomic.Pointer[instance] // written by run
 }
 
 func newProducer(c *Client) *producer {
 	return &producer{
-		client: c, log: c.log, m: c.metrics,
-		slots:   semaphore.NewWeighted(c.cfg.PublishBytes),
-		queue:   make(chan []*pending, produceQueue),
-		stopped: make(chan struct{}),
-		fatal:   make(chan *instance, 1),
+		client: c, log: c.log, m: c.metrics, admission: newAdmission(c.cfg.PublishBytes),
+		fatal: make(chan *instance, 1), stopped: make(chan struct{}), doubts: make(chan []string, 1),
 	}
 }
 
@@ -84,8 +57,8 @@ func (p *producer) renew() error {
 	if err != nil {
 		return err
 	}
-	i := &instance{p: client, events: make(chan struct{})}
-	p.live = i
+	i := &instance{p: client, events: make(chan struct{}), met: map[string]int32{}}
+	p.live.Store(i)
 	go p.reports(i)
 	return nil
 }
@@ -93,70 +66,147 @@ func (p *producer) renew() error {
 // run hands records over until ctx ends, then waits for what is under way, within bounds, and closes the client.
 func (p *producer) run(ctx context.Context) {
 	defer close(p.stopped)
+	var looking sync.WaitGroup
+	looking.Go(func() { p.look(ctx) })
+	defer looking.Wait()
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
 	var retry <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
-			p.refuseQueued()
-			p.end(p.live, drainBound)
-			return
-		case batch := <-p.queue:
-			p.produce(batch)
-		case i := <-p.fatal:
-			if i != p.live {
-				continue
+			for _, r := range p.admission.close() {
+				p.refuse(r, draining)
 			}
-			retry = p.replace(i)
+			p.end(p.live.Load(), drainBound)
+			p.ending.Wait()
+			return
+		case <-p.admission.work:
+			p.hand(time.Now())
+		case now := <-tick.C:
+			p.tick(now)
+		case i := <-p.fatal:
+			if i == p.live.Load() {
+				retry = p.replace(i)
+			}
 		case <-retry:
-			retry = p.replace(p.live)
+			retry = p.replace(p.live.Load())
 		}
 	}
 }
 
-// replace opens a producer in place of one that a fatal error ended. Where that fails it is to be tried again when retry fires; until then the
-// ended one refuses all.
+// replace opens a producer in place of one that a fatal error ended; what that one had under way is given up, with outcomes unknown. Where
+// none can be opened it is to be tried again when retry fires; until then the ended one refuses all.
 func (p *producer) replace(old *instance) (retry <-chan time.Time) {
 	if err := p.renew(); err != nil {
 		p.log.Error("open a new producer after a fatal error", "error", err, "again in", renewPause)
 		return time.After(renewPause)
 	}
-	p.end(old, 0)
+	p.ending.Go(func() { p.end(old, 0) })
 	return nil
 }
 
-// refuseQueued answers what was not handed over yet.
-func (p *producer) refuseQueued() {
+// hand hands over what has its turn. librdkafka takes it without blocking.
+func (p *producer) hand(now time.Time) {
+	i := p.live.Load()
+	if p.admission.take(now, i, &p.taken) {
+		p.admission.signal()
+	}
+	for _, r := range p.taken.late {
+		p.refuse(r, p.late(r))
+	}
+	for _, r := range p.taken.records {
+		p.m.publishing.Add(float64(r.cost))
+		i.under.Add(1)
+		if err := i.p.Produce(r.message(), nil); err != nil {
+			if r.report() {
+				p.settle(r, produceFailure(err), false, true)
+			}
+			if codeOf(err) == confluent.ErrUnknownPartition {
+				i.forget(r.topic)
+			}
+		}
+	}
+	clear(p.taken.records)
+	clear(p.taken.late)
+}
+
+// tick refuses what waits for a leader that is gone, or has waited too long, and has leaders in doubt looked for.
+func (p *producer) tick(now time.Time) {
+	refused, causes, suspects := p.admission.tick(now)
+	for i, r := range refused {
+		if causes[i] != nil {
+			p.refuse(r, *causes[i])
+		} else {
+			p.refuse(r, p.late(r))
+		}
+	}
+	p.m.doubtful.Set(float64(len(suspects)))
+	if len(suspects) > 0 && !now.Before(p.lookAt) {
+		p.lookAt = now.Add(lookEvery)
+		select {
+		case p.doubts <- suspects:
+		default: // it is asking
+		}
+	}
+	if p.admission.more() {
+		p.admission.signal()
+	}
+}
+
+// look asks Kafka for the leaders of topics in doubt until ctx ends.
+func (p *producer) look(ctx context.Context) {
 	for {
 		select {
-		case batch := <-p.queue:
-			for _, r := range batch {
-				if r.state.CompareAndSwap(recordWaiting, recordOver) {
-					p.settle(r, refusal(draining))
-				}
-			}
-		default:
+		case <-ctx.Done():
 			return
+		case topics := <-p.doubts:
+			bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+			infos, err := p.client.admin.describe(bounded, topics)
+			cancel()
+			if err != nil {
+				p.log.Debug("look for leaders", "error", err) // health has said it
+				continue
+			}
+			p.admission.learn(infos, time.Now())
 		}
 	}
 }
 
-// produce hands a batch over to librdkafka, which never blocks.
-func (p *producer) produce(batch []*pending) {
-	i := p.live
-	for _, r := range batch {
-		if !r.state.CompareAndSwap(recordWaiting, recordHanded) {
-			p.release(r.cost) // its caller has left, and was told that it is refused
-			continue
-		}
-		r.time = millis(time.Now())
-		i.out.Add(1)
-		i.hold(r.cost)
-		if err := i.p.Produce(r.message(), nil); err != nil {
-			i.out.Add(-1)
-			i.hold(-r.cost)
-			p.settle(r, produceFailure(err))
-		}
+// late is why a record was not handed over in time.
+func (p *producer) late(r *pending) cause {
+	now := time.Now()
+	switch {
+	case r.ctx.Err() == context.Canceled: //nolint:errorlint // Err returns it as it is
+		return canceled
+	case p.admission.slow(r, now):
+		return silent
+	case !p.client.Health().Up:
+		return unavailable
 	}
+	return crowded
+}
+
+// refuse answers a record that was not handed over. It may have been answered by its caller.
+func (p *producer) refuse(r *pending, why cause) {
+	if r.state.CompareAndSwap(recordWaiting, recordOver) {
+		p.tell(r, refusal(why))
+	}
+}
+
+// tell gives a record's answer, unless it has one.
+func (p *producer) tell(r *pending, a answer) {
+	if r.told.CompareAndSwap(false, true) {
+		p.m.published.WithLabelValues(a.outcome).Inc()
+		r.done(a.result)
+	}
+}
+
+// settle gives the answer of a record that was handed over, and room for the next.
+func (p *producer) settle(r *pending, a answer, acked, settled bool) {
+	p.m.publishing.Sub(float64(r.cost))
+	p.admission.answered(r, acked, settled, time.Now())
+	p.tell(r, a)
 }
 
 // reports takes the delivery reports of an instance until it is closed.
@@ -165,23 +215,25 @@ func (p *producer) reports(i *instance) {
 	for e := range i.p.Events() {
 		switch e := e.(type) {
 		case *confluent.Message:
-			r, ok := e.Opaque.(*pending)
-			if !ok {
-				continue
-			}
-			i.out.Add(-1)
-			if i.hold(-r.cost) {
-				p.release(r.cost)
-			}
-			if err := e.TopicPartition.Error; err != nil {
-				r.of.answer(r, deliveryFailure(err, r.cost-recordOverhead, r.of.settings.maxBytes))
-			} else {
-				r.of.answer(r, r.published(e.TopicPartition))
+			if r, ok := e.Opaque.(*pending); ok && r.report() {
+				p.report(r, e.TopicPartition)
 			}
 		case confluent.Error:
 			p.failure(i, e)
 		}
 	}
+}
+
+func (p *producer) report(r *pending, at confluent.TopicPartition) {
+	if at.Error == nil {
+		p.settle(r, r.published(at), true, true)
+		return
+	}
+	if code := codeOf(at.Error); code == confluent.ErrMsgSizeTooLarge || code == confluent.ErrRecordListTooLarge {
+		p.admission.together(r, time.Now())
+	}
+	a := deliveryFailure(at.Error, r.wire, r.settings.maxBytes)
+	p.settle(r, a, false, a.outcome == outcomeRefused)
 }
 
 func (p *producer) failure(i *instance, e confluent.Error) {
@@ -199,48 +251,24 @@ func (p *producer) failure(i *instance, e confluent.Error) {
 	}
 }
 
-// settle gives a record's answer and lets the next in. It is called once for each record that was admitted.
-func (p *producer) settle(r *pending, a answer) {
-	p.release(r.cost)
-	r.of.answer(r, a)
-}
-
-func (p *producer) admit(ctx context.Context, cost int64) error {
-	if err := p.slots.Acquire(ctx, cost); err != nil {
-		return err
-	}
-	p.m.publishing.Add(float64(cost))
-	return nil
-}
-
-func (p *producer) release(cost int64) {
-	p.slots.Release(cost)
-	p.m.publishing.Sub(float64(cost))
-}
-
 // end waits for the answers under way, gives up the rest, and closes the instance.
 func (p *producer) end(i *instance, wait time.Duration) {
 	i.await(wait)
-	if i.out.Load() > 0 {
-		p.log.Warn("giving up records without an acknowledgement", "records", i.out.Load())
+	if n := i.under.Load(); n > 0 {
+		p.log.Warn("giving up records without an acknowledgement", "records", n)
 		if err := i.p.Purge(confluent.PurgeQueue | confluent.PurgeInFlight); err != nil {
 			p.log.Error("purge the producer", "error", err)
 		}
 		i.await(purgeBound)
 	}
-	closeBounded(p.log, "producer", i.p.Close)
+	i.close(p.log)
 	select {
 	case <-i.events:
 	case <-time.After(closeBound):
 	}
-	// What never got a report is told by its caller's own bound; only its room is given back here.
-	if left := i.letGo(); left > 0 {
-		p.release(left)
-	}
-}
-
-func (i *instance) await(bound time.Duration) {
-	for until := time.Now().Add(bound); i.out.Load() > 0 && time.Now().Before(until); {
-		time.Sleep(5 * time.Millisecond)
+	for _, r := range p.admission.owed(i) { // what never got a report
+		if r.report() {
+			p.settle(r, unknownOutcome("unavailable", "the producer ended before the acknowledgement"), false, false)
+		}
 	}
 }

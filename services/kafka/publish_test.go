@@ -58,29 +58,28 @@ func testPublishResults(t *testing.T, cluster *kafkatest.Cluster) {
 }
 
 func testPublishOrder(t *testing.T, cluster *kafkatest.Cluster) {
-	const calls, each = 40, 50
+	const records = 2000
 	topic := cluster.NewTopic(t, 1, nil)
 	c := newClient(t, cluster)
-	var under []*kafka.Publication
-	for n := range calls {
-		var rs []*tailracev1.PublishRecord
-		for i := range each {
-			rs = append(rs, value("%d", n*each+i))
-		}
-		p, err := c.Begin(t.Context(), topic, rs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		under = append(under, p)
-	}
-	for n, p := range under {
-		for i, r := range p.Results(t.Context()) {
-			if got := r.GetPublished(); got == nil || got.Offset != int64(n*each+i) {
-				t.Fatalf("record %d: got %v", n*each+i, r)
+	offsets := make([]int64, records)
+	var under sync.WaitGroup
+	under.Add(records)
+	for n := range records {
+		c.Begin(t.Context(), "one", topic, value("%d", n), func(r *tailracev1.PublishResult) {
+			defer under.Done()
+			if r.GetPublished() == nil {
+				t.Errorf("record %d: got %v", n, r)
 			}
+			offsets[n] = r.GetPublished().GetOffset()
+		})
+	}
+	under.Wait()
+	for n, at := range offsets {
+		if at != int64(n) {
+			t.Fatalf("record %d is at %d", n, at)
 		}
 	}
-	for i, r := range readLog(t, cluster, topic, 0, calls*each) {
+	for i, r := range readLog(t, cluster, topic, 0, records) {
 		if got, want := string(r.Value), fmt.Sprint(i); got != want {
 			t.Fatalf("offset %d: got %s", i, got)
 		}

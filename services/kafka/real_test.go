@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -109,48 +108,4 @@ func TestKillAndRestart(t *testing.T) {
 	if told[0] == 0 || told[tailracev1.PublishOutcome_PUBLISH_OUTCOME_UNKNOWN] == 0 {
 		t.Errorf("got outcomes %v: want some acknowledged and some unknown", told)
 	}
-}
-
-// TestAdmission fills the room for records under way while no broker answers: callers wait within their deadline and are then refused.
-func TestAdmission(t *testing.T) {
-	cluster := kafkatest.StartOwn(t, 1)
-	topic := cluster.NewTopic(t, 1, nil)
-	c := newClient(t, cluster, func(cfg *kafka.Config) { cfg.PublishBytes = 16 << 20 })
-	publish(t, c, topic, value("before"))
-	cluster.Kill9(t, 1)
-	large := strings.Repeat("x", 900_000)
-	var unknown, refused int
-	for range 30 {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		results, err := c.Publish(ctx, topic, []*tailracev1.PublishRecord{value("%s", large)})
-		cancel()
-		if err != nil {
-			t.Fatal(err) // the topic is known
-		}
-		f := results[0].GetFailure()
-		switch {
-		case f.GetOutcome() == tailracev1.PublishOutcome_PUBLISH_OUTCOME_UNKNOWN:
-			unknown++
-			if f.Reason != kafka.ReasonOutcomeUnknown || f.RetryAfter != nil {
-				t.Errorf("got %v", f)
-			}
-		case f.GetReason() == kafka.ReasonKafkaUnavailable || f.GetReason() == kafka.ReasonPublishQueueFull:
-			refused++
-			if f.Outcome != tailracev1.PublishOutcome_PUBLISH_OUTCOME_REFUSED || f.RetryAfter == nil {
-				t.Errorf("got %v", f)
-			}
-		default:
-			t.Errorf("got %v", results[0])
-		}
-	}
-	if unknown < 10 || unknown > 18 || refused != 30-unknown {
-		t.Errorf("%d handed over, %d refused; want about 17 of 900 kB in 16 MiB", unknown, refused)
-	}
-	cluster.Restart(t, 1)
-	eventually(t, func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		results, err := c.Publish(ctx, topic, []*tailracev1.PublishRecord{value("after")})
-		return err == nil && results[0].GetPublished() != nil
-	}, "publishing works again")
 }

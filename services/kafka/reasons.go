@@ -7,8 +7,8 @@ const (
 	ReasonInvalidRecord    = "INVALID_RECORD"       // a header name with NUL, a negative partition, or the broker's own judgement
 	ReasonRecordTooLarge   = "RECORD_TOO_LARGE"     // larger than the topic or this service takes
 	ReasonNotAuthorized    = "KAFKA_NOT_AUTHORIZED" // Kafka does not let this service write there
-	ReasonKafkaUnavailable = "KAFKA_UNAVAILABLE"    // Kafka could not be asked, or has too few replicas; nothing was handed over
-	ReasonPublishQueueFull = "PUBLISH_QUEUE_FULL"   // others' records wait; come back later
+	ReasonKafkaUnavailable = "KAFKA_UNAVAILABLE"    // Kafka, or the partition's leader, does not answer, or has too few replicas; nothing was written
+	ReasonLimit            = "LIMIT"                // others' records, or the caller's own, wait too long; come back later
 	ReasonDraining         = "DRAINING"             // this process is shutting down
 	ReasonCanceled         = "CANCELED"             // the caller left before the record was handed over
 	ReasonOutcomeUnknown   = "OUTCOME_UNKNOWN"      // it may be in the log, or appear there

@@ -42,6 +42,7 @@ var behaviours = map[string]func(t *testing.T, cluster *kafkatest.Cluster){
 	"history readers give up what is not wanted":    testHistoryCancel,
 	"publish results":                               testPublishResults,
 	"publish keeps order":                           testPublishOrder,
+	"publish to partitions just added":              testPublishGrowth,
 	"keys lie where the Java client puts them":      testPartitioner,
 	"topics are described":                          testTopics,
 	"subscribers of a hub get the log":              testHub,
@@ -57,6 +58,9 @@ func TestReal(t *testing.T) {
 	// What the embedded broker cannot do, or does otherwise.
 	for name, behaviour := range map[string]func(*testing.T, *kafkatest.Cluster){
 		"times of the broker are left out": testAppendTime,
+		"a flood of one caller":            testFlood,
+		"publish too large among others":   testTooLargeAmongOthers,
+		"publish to a compacted topic":     testCompacted,
 		"a topic created anew is told":     testRecreation,
 		"a topic comes back in time":       testBackInTime,
 		"readers of a topic created anew":  testRecreationInAHub,

@@ -117,18 +117,25 @@ const (
 type topicSettings struct {
 	brokerTime bool  // the broker sets the times (message.timestamp.type=LogAppendTime); also where it is not known
 	maxBytes   int64 // of a batch of records (max.message.bytes), 0 where it is not known
+	compacted  bool  // cleanup.policy has compact
 	at         time.Time
 }
 
 // settings tells what publishing to a topic depends on. Where Kafka does not say, what was known before stays; at first, a time is rather
 // left out than told wrongly.
 func (a *admin) settings(ctx context.Context, topic string) topicSettings {
+	return a.settingsOf(ctx, topic, settingsAge)
+}
+
+// settingsOf is settings with an age of its own. Older settings do for the moment when the usual age is asked for: nobody waits for news.
+func (a *admin) settingsOf(ctx context.Context, topic string, age time.Duration) topicSettings {
 	a.mu.Lock()
 	s, ok := a.set[topic]
 	a.mu.Unlock()
-	if ok && time.Since(s.at) < settingsAge {
+	if ok && time.Since(s.at) < age {
 		return s
 	}
+	known := s
 	if !ok {
 		s.brokerTime = true
 	}
@@ -148,6 +155,9 @@ func (a *admin) settings(ctx context.Context, topic string) topicSettings {
 		a.set[topic] = s
 		return s, nil
 	})
+	if ok && age == settingsAge {
+		return known
+	}
 	select {
 	case r := <-answer:
 		if fresh, ok := r.Val.(topicSettings); ok {
@@ -172,6 +182,7 @@ func (a *admin) ask(ctx context.Context, topic string, s *topicSettings) error {
 			if e, ok := r.Config["message.timestamp.type"]; ok {
 				s.brokerTime = e.Value == "LogAppendTime"
 			}
+			s.compacted = strings.Contains(r.Config["cleanup.policy"].Value, "compact")
 			s.maxBytes, _ = strconv.ParseInt(r.Config["max.message.bytes"].Value, 10, 64)
 		}
 		return nil
