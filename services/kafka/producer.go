@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -177,7 +178,7 @@ func (p *producer) look(ctx context.Context) {
 func (p *producer) late(r *pending) cause {
 	now := time.Now()
 	switch {
-	case r.ctx.Err() == context.Canceled: //nolint:errorlint // Err returns it as it is
+	case errors.Is(r.ctx.Err(), context.Canceled):
 		return canceled
 	case p.admission.slow(r, now):
 		return silent

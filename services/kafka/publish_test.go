@@ -35,11 +35,14 @@ func testPublishResults(t *testing.T, cluster *kafkatest.Cluster) {
 		t.Fatal(err)
 	}
 	for i, r := range results {
-		f := r.GetFailure()
+		f, code := r.GetFailure(), "invalid_argument"
+		if want[i] == kafka.ReasonUnknownPartition {
+			code = "not_found"
+		}
 		if got := f.GetReason(); got != want[i] {
 			t.Errorf("record %d: got %v, want reason %q", i, r, want[i])
 		}
-		if f != nil && (f.Outcome != tailracev1.PublishOutcome_PUBLISH_OUTCOME_REFUSED || f.Code != "invalid_argument" || f.Message == "" || f.RetryAfter != nil) {
+		if f != nil && (f.Outcome != tailracev1.PublishOutcome_PUBLISH_OUTCOME_REFUSED || f.Code != code || f.Message == "" || f.RetryAfter != nil) {
 			t.Errorf("record %d: got %v", i, f)
 		}
 	}
