@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	drainBound   = 5 * time.Second // at shutdown, for acknowledgements under way
-	purgeBound   = time.Second     // for the answers of what was given up then
-	renewPause   = time.Second     // between attempts to open a producer
-	tickEvery    = 100 * time.Millisecond
-	lookEvery    = 250 * time.Millisecond // between questions for leaders in doubt
-	lookTimeout  = 2 * time.Second
-	topicTimeout = time.Second // for the producer to hear of a topic or of new partitions
-	reportsAhead = 4096        // delivery reports that may wait
+	drainBound    = 5 * time.Second // at shutdown, for acknowledgements under way
+	purgeBound    = time.Second     // for the answers of what was given up then
+	renewPause    = time.Second     // between attempts to open a producer
+	tickEvery     = 100 * time.Millisecond
+	leaderEvery   = 250 * time.Millisecond // between questions for leaders in doubt
+	leaderTimeout = 2 * time.Second
+	topicTimeout  = time.Second // for the producer to hear of a topic or of new partitions
+	reportsAhead  = 4096        // delivery reports that may wait
 )
 
 // producer appends records. Its goroutine owns the client; another takes the delivery reports, a third asks for leaders in doubt.
@@ -144,7 +144,7 @@ func (p *producer) tick(now time.Time) {
 	}
 	p.m.doubtful.Set(float64(len(suspects)))
 	if len(suspects) > 0 && !now.Before(p.lookAt) {
-		p.lookAt = now.Add(lookEvery)
+		p.lookAt = now.Add(leaderEvery)
 		select {
 		case p.doubts <- suspects:
 		default: // it is asking
@@ -162,7 +162,7 @@ func (p *producer) look(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case topics := <-p.doubts:
-			bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+			bounded, cancel := context.WithTimeout(ctx, leaderTimeout)
 			infos, err := p.client.admin.describe(bounded, topics)
 			cancel()
 			if err != nil {

@@ -10,7 +10,6 @@ import (
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/services/hub"
-	"tailrace.dev/tailrace/services/kafka"
 	"tailrace.dev/tailrace/services/kafka/kafkatest"
 )
 
