@@ -35,7 +35,7 @@ func (s *Server) judgeEvents(r *http.Request) (*session, *refused) {
 	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 		return nil, refusedBy(frame.Invalid("subscribe", "", "body", "a stream is asked for without one"), origin)
 	}
-	op, id, bad := frame.ParseEventsURL(r.URL.Path[len("/sse/"):], r.URL.Query(), r.Header["Last-Event-Id"])
+	op, id, bad := frame.ParseEventsURL(r.URL.Path[len("/sse/"):], r.URL.RawQuery, r.Header["Last-Event-Id"])
 	switch {
 	case bad != nil:
 		return nil, refusedBy(bad, origin)

@@ -28,7 +28,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	origin := r.Header.Get("Origin")
-	op, tombstone, bad := frame.ParsePublishURL(r.URL.Path[len("/publish/"):], r.URL.Query())
+	op, tombstone, bad := frame.ParsePublishURL(r.URL.Path[len("/publish/"):], r.URL.RawQuery)
 	switch {
 	case bad != nil:
 	case len(r.Header["Content-Encoding"]) > 0:

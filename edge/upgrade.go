@@ -284,7 +284,7 @@ func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request, early []byte) 
 	if err == nil {
 		x := &session{form: form, rest: append(early, rest...)}
 		if topic, ok := strings.CutPrefix(r.URL.Path, "/ws/"); ok {
-			x.url, x.urlError = frame.ParseURL(topic, r.URL.Query())
+			x.url, x.urlError = frame.ParseURL(topic, r.URL.RawQuery)
 		}
 		err = s.hand(tcp, x)
 	}

@@ -3,7 +3,6 @@ package frame_test
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"reflect"
 	"strings"
 	"testing"
@@ -291,73 +290,4 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestParseURL(t *testing.T) {
-	for query, want := range map[string]*frame.Subscribe{
-		"":                 sub("0", frame.AsAuto, hub.Request{Topic: "orders"}),
-		"start=earliest":   sub("0", frame.AsAuto, hub.Request{Topic: "orders", Start: hub.Start{Kind: hub.Earliest}}),
-		"start=latest":     sub("0", frame.AsAuto, hub.Request{Topic: "orders"}),
-		"last=5&until=end": sub("0", frame.AsAuto, hub.Request{Topic: "orders", Start: hub.Start{Kind: hub.Last, Last: 5}, Stop: hub.Stop{AtEnd: true}}),
-		"key=a&key=b%FF&keyBase64=%2F%2B8%3D&keyBase64=/+8&partition=0&partition=7": sub("0", frame.AsAuto, hub.Request{
-			Topic: "orders", Keys: [][]byte{[]byte("a"), {'b', 0xff}, {0xff, 0xef}, {0xff, 0xef}}, Partitions: []int32{0, 7},
-		}),
-		"positions=0:12,1:40&as=text&slow=skip&onOutOfRange=latest": sub("0", frame.AsText, hub.Request{
-			Topic: "orders", Start: hub.Start{Kind: hub.AtPositions, Positions: []hub.Position{at(0, 12, -1), at(1, 40, -1)}},
-			Slow: hub.SlowSkip, OnOutOfRange: hub.OutOfRangeLatest,
-		}),
-		"time=2026-11-30T12:00:00Z": sub("0", frame.AsAuto, hub.Request{
-			Topic: "orders", Start: hub.Start{Kind: hub.AtTime, Time: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)},
-		}),
-	} {
-		q, err := url.ParseQuery(query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, bad := frame.ParseURL("orders", q)
-		if bad != nil || !equal(got, want) {
-			t.Errorf("%s:\n got %+v, %+v\nwant %+v", query, got, bad, want)
-		}
-	}
-	for query, text := range map[string]string{
-		"strat=earliest":                    "strat: unknown parameter",
-		"Start=earliest":                    "Start: unknown parameter",
-		"start=now":                         "start",
-		"start=latest&start=":               "start: is given twice",
-		"start=latest&last=5":               "at most one of",
-		"last=0":                            "last",
-		"last=1.5":                          "last",
-		"positions=":                        "positions",
-		"positions=0":                       "positions",
-		"positions=0:1,0:2":                 "positions",
-		"positions=0:-1":                    "positions",
-		"positions=0:1,":                    "positions",
-		"positions=x:1":                     "positions",
-		"partition=":                        "partition",
-		"partition=-1":                      "partition",
-		"time=today":                        "time",
-		"until=now":                         "until",
-		"as=xml":                            "as",
-		"slow=no":                           "slow",
-		"onOutOfRange=":                     "onOutOfRange",
-		"keyBase64=%3F":                     "keyBase64",
-		"%FF=1":                             "unknown parameter",
-		"key=" + strings.Repeat("k", 65537): "key",
-	} {
-		q, err := url.ParseQuery(query)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, bad := frame.ParseURL("orders", q)
-		if got != nil || bad == nil || bad.ID != "0" || bad.Re != "subscribe" || !bad.Final || !strings.Contains(bad.Message, text) {
-			t.Errorf("%.100s: got %+v, %+v, want %q", query, got, bad, text)
-			continue
-		}
-		if b := frame.AppendError(nil, bad); !frame.ValidJSON(b, 9) {
-			t.Errorf("%.100s: answered %q", query, b)
-		}
-	}
-	if _, bad := frame.ParseURL("", nil); bad == nil {
-		t.Error("a URL without topic is accepted")
-	}
 }

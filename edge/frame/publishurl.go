@@ -2,7 +2,6 @@ package frame
 
 import (
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -12,7 +11,11 @@ import (
 
 // ParsePublishURL reads /publish/{topic}?…, whose body is the value: the record without it, and whether it is to have none. Parameters are
 // key or keyBase64, partition, tombstone=true, and any number of header=name=value. Unknown ones are refused by name.
-func ParsePublishURL(topic string, q url.Values) (_ *Publish, tombstone bool, _ *Error) {
+func ParsePublishURL(topic, rawQuery string) (_ *Publish, tombstone bool, _ *Error) {
+	q, bad := parseQuery("publish", "", rawQuery)
+	if bad != nil {
+		return nil, false, bad
+	}
 	var fail fault
 	r := &tailracev1.PublishRecord{}
 	if topic == "" || !utf8.ValidString(topic) {

@@ -3,6 +3,7 @@ package frame
 import (
 	"fmt"
 	"maps"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -15,7 +16,24 @@ import (
 
 // ParseURL reads the URL form: /ws/{topic}?start=latest&key=… It makes the subscription with the id "0". Repeatable are key, keyBase64 and
 // partition; at most one of start, positions, time and last may be given. Unknown parameters are refused by name.
-func ParseURL(topic string, q url.Values) (*Subscribe, *Error) {
+func ParseURL(topic, rawQuery string) (*Subscribe, *Error) {
+	q, bad := parseQuery("subscribe", URLID, rawQuery)
+	if bad != nil {
+		return nil, bad
+	}
+	return parseURL(topic, q)
+}
+
+// parseQuery refuses what url.URL.Query would leave out without a word.
+func parseQuery(re, id, raw string) (url.Values, *Error) {
+	q, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, Invalid(re, id, "", "the query is malformed: "+strings.ToValidUTF8(err.Error(), "\uFFFD"))
+	}
+	return q, nil
+}
+
+func parseURL(topic string, q url.Values) (*Subscribe, *Error) {
 	u := &query{s: &Subscribe{ID: URLID, Request: hub.Request{Topic: topic}}}
 	if topic == "" || !utf8.ValidString(topic) {
 		u.fail.set("topic", "is required")
@@ -47,7 +65,11 @@ func ParseURL(topic string, q url.Values) (*Subscribe, *Error) {
 // ParseEventsURL is ParseURL for /sse/{topic}?… It also reads where the client was: by lastEventId, a parameter for clients that can't set headers, and
 // by the header Last-Event-ID, which is newer. A start in the URL is that of the first time: it does not count then. With id.Done there is
 // nothing to subscribe to.
-func ParseEventsURL(topic string, q url.Values, header []string) (_ *Subscribe, id EventID, _ *Error) {
+func ParseEventsURL(topic, rawQuery string, header []string) (_ *Subscribe, id EventID, _ *Error) {
+	q, bad := parseQuery("subscribe", URLID, rawQuery)
+	if bad != nil {
+		return nil, id, bad
+	}
 	const name = "lastEventId"
 	last := ""
 	if values, given := q[name]; given {
@@ -61,7 +83,7 @@ func ParseEventsURL(topic string, q url.Values, header []string) (_ *Subscribe, 
 	if len(header) > 0 && header[len(header)-1] != "" {
 		last = header[len(header)-1]
 	}
-	s, bad := ParseURL(topic, q)
+	s, bad := parseURL(topic, q)
 	if bad != nil || last == "" {
 		return s, id, bad
 	}
@@ -105,7 +127,7 @@ func (u *query) parameter(name, v string) {
 		r.Start.Kind, r.Start.Positions = hub.AtPositions, u.positions(v)
 	case "time":
 		u.starts++
-		t, err := time.Parse(time.RFC3339, v)
+		t, err := time.Parse(time.RFC3339, strings.ReplaceAll(v, " ", "+")) // a plus that was not escaped
 		if err != nil {
 			u.fail.set(name, "must be a time such as 2026-11-30T12:00:00Z (RFC 3339)")
 		}
@@ -122,6 +144,16 @@ func (u *query) parameter(name, v string) {
 		if v != "end" {
 			u.fail.set(name, "must be end")
 		}
+	case "topicId":
+		if r.TopicID = v; v == "" || !utf8.ValidString(v) {
+			u.fail.set(name, "must be as started told it")
+		}
+	case "maxRecordBytes":
+		n, err := strconv.ParseInt(v, 10, 32)
+		if err != nil || n < 0 {
+			u.fail.set(name, fmt.Sprintf("must be an integer from 0 to %d", math.MaxInt32))
+		}
+		r.MaxRecordBytes = int(n)
 	case "as":
 		u.s.As = word(u, name, v, forms())
 	case "slow":
@@ -138,21 +170,28 @@ func (u *query) key(key []byte) {
 	u.s.Request.Keys = append(u.s.Request.Keys, key)
 }
 
-// positions reads 0:12,1:40.
+// positions reads 0:12,1:40:3, where 3 is the leader epoch of the record before.
 func (u *query) positions(v string) []hub.Position {
 	var ps []hub.Position
 	seen := make(map[int32]struct{})
 	for part := range strings.SplitSeq(v, ",") {
-		partition, offset, _ := strings.Cut(part, ":")
+		partition, at, _ := strings.Cut(part, ":")
+		offset, epoch, hasEpoch := strings.Cut(at, ":")
 		p, ok := parsePartition(partition)
 		n, err := strconv.ParseInt(offset, 10, 64)
+		pos := hub.Position{Partition: p, Offset: n, Epoch: -1}
+		if hasEpoch {
+			var known bool
+			pos.Epoch, known = parsePartition(epoch) // written as one is
+			ok = ok && known
+		}
 		_, twice := seen[p]
 		if !ok || twice || err != nil || n < 0 || n > maxNumber || len(ps) == maxPartitions {
-			u.fail.set("positions", "must be like 0:12,1:40, each partition once")
+			u.fail.set("positions", "must be like 0:12,1:40 or 0:12:5, each partition once; the third is a leader epoch")
 			return nil
 		}
 		seen[p] = struct{}{}
-		ps = append(ps, hub.Position{Partition: p, Offset: n, Epoch: -1})
+		ps = append(ps, pos)
 	}
 	return ps
 }
