@@ -14,11 +14,10 @@ import (
 
 // How often and how long partitions are looked at.
 const (
-	statsInterval  = 5 * time.Second
 	checkEvery     = 500 * time.Millisecond // while something is unavailable or in doubt
 	checkTimeout   = 2 * time.Second        // for each of its two steps
 	beyondInterval = 500 * time.Millisecond // between the two times that the leader must say so
-	stuckAfter     = 2 * statsInterval      // statistics may be older than an assignment
+	stuckAfter     = 2                      // reports of statistics: they may be older than an assignment
 )
 
 // checker finds out what is wrong with a follower's partitions, because librdkafka's errors do not say: an out-of-range error names no
@@ -204,6 +203,7 @@ type statistics struct {
 			Partition  int32  `json:"partition"`
 			FetchState string `json:"fetch_state"`
 			LSO        int64  `json:"ls_offset"`
+			High       int64  `json:"hi_offset"`
 		} `json:"partitions"`
 	} `json:"topics"`
 }
@@ -225,7 +225,7 @@ func (f *follower) compare(s *statistics) {
 	for topic, t := range s.Topics {
 		for _, sp := range t.Partitions {
 			p := f.parts[key{topic, sp.Partition}] // never the internal partition -1
-			if p == nil || p.gone || !p.assigned || time.Since(p.assignedAt) < stuckAfter {
+			if p == nil || p.gone || !p.assigned || time.Since(p.assignedAt) < stuckAfter*f.client.cfg.StatsInterval {
 				continue
 			}
 			switch sp.FetchState {
@@ -233,6 +233,7 @@ func (f *follower) compare(s *statistics) {
 				p.stuck = true
 				f.checker.wanted = true
 			}
+			f.hold(p, sp.LSO, sp.High)
 			if sp.LSO > p.end && p.end >= 0 {
 				p.end = sp.LSO
 				if !p.dirty { // not touch: an old number is no sign of life

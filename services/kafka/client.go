@@ -32,6 +32,7 @@ type Client struct {
 	recent    recentBounds
 	tails     *tails
 	searches  chan struct{} // a slot for each step of a search that is read
+	misplaced misplaced
 	producer  *producer
 	calls     atomic.Uint64 // of Publish
 

@@ -47,6 +47,12 @@ type Config struct {
 	WatchInterval time.Duration
 	// DeletedAfter is how long a topic must be gone to count as deleted; default 10 s.
 	DeletedAfter time.Duration
+	// StatsInterval is how often consumers tell what they fetch, by which partitions that silently stopped or that an open transaction holds
+	// are found; default 5 s.
+	StatsInterval time.Duration
+	// HeldAfter is how long an open transaction must hold the end of a partition to be named in the log and a metric; default 60 s, which is how
+	// long Kafka lets a transaction be open unless its producer asks for more.
+	HeldAfter time.Duration
 }
 
 // DefaultConfig returns the defaults, without Bootstrap.
@@ -60,6 +66,8 @@ func DefaultConfig() Config {
 		PublishBytes:   64 << 20,
 		WatchInterval:  time.Second,
 		DeletedAfter:   10 * time.Second,
+		StatsInterval:  5 * time.Second,
+		HeldAfter:      time.Minute,
 	}
 }
 
@@ -131,6 +139,8 @@ func (c Config) Validate() error {
 		{"Config.PublishTimeout", int64(c.PublishTimeout), int64(time.Second), int64(5 * time.Minute)},
 		{"Config.PublishBytes", c.PublishBytes, 16 << 20, 1 << 30},
 		{"Config.WatchInterval", int64(c.WatchInterval), int64(100 * time.Millisecond), int64(time.Minute)},
+		{"Config.StatsInterval", int64(c.StatsInterval), int64(100 * time.Millisecond), int64(time.Minute)},
+		{"Config.HeldAfter", int64(c.HeldAfter), int64(c.StatsInterval), int64(time.Hour)},
 		{"Config.DeletedAfter", int64(c.DeletedAfter), int64(c.WatchInterval), int64(time.Hour)},
 	} {
 		if r.v < r.low || r.v > r.high {
@@ -217,7 +227,7 @@ func (c Config) follower(logs chan confluent.LogEvent) *confluent.ConfigMap {
 		"fetch.wait.max.ms":          100,
 		"fetch.queue.backoff.ms":     10, // the default of 1000 makes a bulk read three times as long
 		"queued.max.messages.kbytes": 32 << 10,
-		"statistics.interval.ms":     int(statsInterval / time.Millisecond),
+		"statistics.interval.ms":     int(c.StatsInterval / time.Millisecond),
 	})
 }
 

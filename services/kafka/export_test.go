@@ -44,6 +44,24 @@ func (c *Client) HistoryRecords() int { return int(sum(c.metrics.historyIn)) }
 // HistoryPlaces is how many places history readers took up: each fetches anew.
 func (c *Client) HistoryPlaces() int { return int(sum(c.metrics.history.WithLabelValues("cold"))) }
 
+// Misplaced is how many records were found elsewhere than their keys say, in all topics.
+func (c *Client) Misplaced() int { return int(sum(c.metrics.misplaced)) }
+
+// Held is for how long partitions are held, in all.
+func (c *Client) Held() float64 { return sum(c.metrics.held) }
+
+// StopFetching makes librdkafka stop to fetch a partition behind the follower's back, as it does after some errors.
+func (c *Client) StopFetching(topic string, partition int32) {
+	for _, f := range c.followers {
+		done := make(chan struct{})
+		f.send(command{found: func() {
+			_ = f.consumer.IncrementalUnassign([]confluent.TopicPartition{{Topic: &topic, Partition: partition}})
+			close(done)
+		}})
+		<-done
+	}
+}
+
 // sum is a metric's value, over all labels.
 func sum(m prometheus.Collector) (v float64) {
 	reg := prometheus.NewPedanticRegistry()

@@ -28,6 +28,7 @@ type followed struct {
 	away       bool      // unavailable
 	gone       bool      // the topic was deleted
 	stuck      bool      // statistics say that nothing fetches it
+	held       held      // by an open transaction
 	beyond     time.Time // when the leader first said that next is beyond its log; zero: it did not
 }
 

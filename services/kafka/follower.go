@@ -72,6 +72,7 @@ type follower struct {
 type topicBatch struct {
 	entries    []*hub.Entry
 	partitions int
+	counts     []int32 // of the topic's partitions, as seen, the newest first
 }
 
 // command is something that others want of the follower, executed by its goroutine in order.
@@ -216,6 +217,7 @@ func (f *follower) remove(ps []*followed) {
 			f.unhappy--
 			f.m.unavailable.Dec()
 		}
+		f.letGo(p)
 	}
 	f.m.followed.Sub(float64(len(known)))
 	f.unassign(known)
@@ -235,31 +237,6 @@ func (f *follower) meet(topic string) {
 		_, err := f.consumer.GetMetadata(&topic, false, int(meetTimeout/time.Millisecond))
 		f.known.note(topic, err)
 	}
-}
-
-// meetings are the topics whose leaders a consumer has asked for: when it asked in vain, or zero.
-type meetings map[string]time.Time
-
-// due says whether to ask: for the first time, or again, since it was in vain.
-func (m meetings) due(topic string, again time.Duration) bool {
-	failed, asked := m[topic]
-	return !asked || !failed.IsZero() && time.Since(failed) >= again
-}
-
-func (m meetings) note(topic string, err error) {
-	if len(m) >= infoTopics {
-		clear(m)
-	}
-	m[topic] = time.Time{}
-	if err != nil {
-		m[topic] = time.Now()
-	}
-}
-
-// met says whether it was not in vain.
-func (m meetings) met(topic string) bool {
-	failed, asked := m[topic]
-	return asked && failed.IsZero()
 }
 
 // unassign ends fetching; records under way are dropped by librdkafka.
@@ -344,6 +321,7 @@ func (f *follower) flush() {
 	}
 	for _, p := range f.dirty {
 		p.dirty = false
+		f.place(p)
 		if e := p.take(); e != nil {
 			p.set.entries = append(p.set.entries, e)
 		}

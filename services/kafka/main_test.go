@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -49,6 +50,11 @@ func newClient(t testing.TB, cluster *kafkatest.Cluster, change ...func(*kafka.C
 
 func startClient(t testing.TB, cluster *kafkatest.Cluster, change ...func(*kafka.Config)) (*kafka.Client, func()) {
 	t.Helper()
+	return startLogging(t, cluster, testWriter{t}, change...)
+}
+
+func startLogging(t testing.TB, cluster *kafkatest.Cluster, to io.Writer, change ...func(*kafka.Config)) (*kafka.Client, func()) {
+	t.Helper()
 	cfg := kafka.DefaultConfig()
 	cfg.Bootstrap = cluster.Bootstrap
 	cfg.WatchInterval = 200 * time.Millisecond
@@ -56,7 +62,7 @@ func startClient(t testing.TB, cluster *kafkatest.Cluster, change ...func(*kafka
 	for _, do := range change {
 		do(&cfg)
 	}
-	logger := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	logger := slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	c, err := kafka.New(cfg, logger, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +89,45 @@ type testWriter struct{ t testing.TB }
 func (w testWriter) Write(p []byte) (int, error) {
 	w.t.Log(strings.TrimSuffix(string(p), "\n"))
 	return len(p), nil
+}
+
+// warnings keeps the log lines of a client.
+type warnings struct {
+	testWriter
+	mu    sync.Mutex
+	lines []string
+}
+
+func (w *warnings) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	w.lines = append(w.lines, string(p))
+	w.mu.Unlock()
+	return w.testWriter.Write(p)
+}
+
+// with counts the lines that contain all of these.
+func (w *warnings) with(parts ...string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.lines {
+		has := true
+		for _, p := range parts {
+			has = has && strings.Contains(l, p)
+		}
+		if has {
+			n++
+		}
+	}
+	return n
+}
+
+// newLogged is newClient with a log to look at.
+func newLogged(t testing.TB, cluster *kafkatest.Cluster, change ...func(*kafka.Config)) (*kafka.Client, *warnings) {
+	t.Helper()
+	w := &warnings{testWriter: testWriter{t}}
+	c, stop := startLogging(t, cluster, w, change...)
+	t.Cleanup(stop)
+	return c, w
 }
 
 // recorder stands in for a hub.Topic and checks what any source owes it: each partition's entries follow each other without a seam.

@@ -46,6 +46,9 @@ var behaviours = map[string]func(t *testing.T, cluster *kafkatest.Cluster){
 	"keys lie where the Java client puts them":      testPartitioner,
 	"topics are described":                          testTopics,
 	"subscribers of a hub get the log":              testHub,
+	"a transaction that is left open is named":      testHeldPartition,
+	"misplaced keys are named":                      testMisplacedKeys,
+	"a stopped partition is fetched again":          testStoppedPartition,
 	"clients start and stop":                        testStartStop,
 }
 
