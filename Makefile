@@ -96,6 +96,7 @@ baseline: $(BUF_INSTALLED) # the schema that `check` compares with before the fi
 prepare: $(BUF_INSTALLED)
 	@.ci/need.sh curl curl
 	@.ci/need.sh 'chromium|chromium-browser|google-chrome' chromium
+	@.ci/need.sh 'nginx|/usr/sbin/nginx' nginx
 	@.ci/kafka.sh install
 
 $(BUF_INSTALLED):
