@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -50,9 +51,7 @@ func dialEvents(ctx context.Context, address, path, id string, byHeader bool, he
 		conn.Close()
 		return nil, err
 	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, header)
 	req.Header.Set("Accept", "text/event-stream")
 	if id != "" && byHeader {
 		req.Header.Set("Last-Event-ID", id)

@@ -146,9 +146,9 @@ func TestNginx(t *testing.T) {
 			})
 		}
 	}
-	for range 2 {
+	for _, protocol := range []string{"tailrace.v1.json", "tailrace.v1.proto"} {
 		start(func(r *reader, done func() bool) error {
-			return nginxAway(socketLife(ctx, front.address, r, done, want, &overSocket))
+			return nginxAway(socketLife(ctx, front.address, protocol, r, done, want, &overSocket))
 		})
 	}
 	for cuts := 0; (overEvents.Load() < int64(want) || overSocket.Load() < int64(want)) && !t.Failed() && ctx.Err() == nil; cuts++ {
