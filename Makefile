@@ -35,15 +35,17 @@ DESCRIPTORS := ulimit -n "$$(ulimit -Hn)" 2>/dev/null || true;
 # Reads `go test -json`: a line for each package, all output of what fails, the counts at the end. Fails with the tests, and if one was skipped.
 COUNT := go run .ci/count.go
 
-.PHONY: help run build test unit soak mutants bench fuzz lint generate check ci prepare baseline
+.PHONY: help run build test unit soak mutants bench fuzz lint generate check ci buf prepare baseline
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-run: build ## start a service with a broker inside, and an edge; prints the page's address. KAFKA=host:9092 reads yours
+run: build ## start a service with a broker inside, and an edge; prints the page's address. KAFKA=host:9092 reads yours, PAGE=host:port moves the page
 	@exec .ci/run-both.sh $(KAFKA)
 
 build: ## build both binaries into .tmp/bin (the first time takes about a minute)
+	@cc=$$(go env CC); [[ $$(go env CGO_ENABLED) == 1 ]] && command -v "$${cc%% *}" >/dev/null || \
+		{ echo "librdkafka needs cgo: install a C compiler such as gcc (Go looks for $$cc), and leave CGO_ENABLED alone" >&2; exit 1; }
 	@echo "building tailrace and tailrace-edge"
 	@go build -trimpath -o $(BIN)/ ./services/cmd/tailrace ./edge/cmd/tailrace-edge
 
@@ -92,6 +94,8 @@ ci: ## what CI runs: check, lint, test, mutants; tells what each took
 baseline: $(BUF_INSTALLED) # the schema that `check` compares with before the first tag; a change of it is a decision to break
 	@$(BUF) build -o .ci/baseline.binpb
 
+buf: $(BUF_INSTALLED) ## bring buf into .tmp/bin, for the examples of README.md
+
 # What the tests need beyond Go.
 prepare: $(BUF_INSTALLED)
 	@.ci/need.sh curl curl
@@ -113,5 +117,5 @@ $(PLUGINS): go.mod
 
 $(GOLANGCI_LINT):
 	@echo "building golangci-lint $(GOLANGCI_LINT_VERSION) (three minutes the first time)"
-	@GOBIN=$(abspath $(BIN)) GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_LINT_VERSION)
+	@GOBIN="$$PWD/$(BIN)" GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_LINT_VERSION)
 	@mv $(BIN)/golangci-lint $@

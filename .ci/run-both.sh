@@ -10,6 +10,14 @@ page=${PAGE:-127.0.0.1:8080} page_ops=${PAGE_OPS:-127.0.0.1:8081}
 demo=()
 [[ $kafka == embedded ]] && demo=(-demo)
 
+answers() { { exec 3<>"/dev/tcp/${1%:*}/${1##*:}"; } 2>/dev/null && exec 3<&- 3>&-; }
+for address in "$rpc" "$rpc_ops" "$page" "$page_ops"; do
+	if answers "$address"; then
+		echo "$address is taken: does Tailrace run already? Elsewhere: make run RPC=127.0.0.1:17070 RPC_OPS=127.0.0.1:17071 PAGE=127.0.0.1:18080 PAGE_OPS=127.0.0.1:18081" >&2
+		exit 1
+	fi
+done
+
 # Where the system can, a child also ends with this script if that is killed.
 leash=()
 command -v setpriv >/dev/null && leash=(setpriv --pdeathsig TERM)
@@ -30,6 +38,7 @@ trap '[[ -n $stopping ]] || stop' EXIT
 
 "${leash[@]}" .tmp/bin/tailrace -listen "$rpc" -ops-listen "$rpc_ops" -kafka "$kafka" "${demo[@]}" </dev/null &
 service=$!
+until answers "$rpc" || ! kill -0 "$service" 2>/dev/null; do sleep 0.02; done # or the edge's first line would be that nobody answers
 "${leash[@]}" .tmp/bin/tailrace-edge -listen "$page" -ops-listen "$page_ops" -upstream "http://$rpc" </dev/null &
 edge=$!
 
@@ -45,7 +54,7 @@ ready() { # host:port answers /readyz with 200
 
 told=
 while alive; do
-	if ready "$page_ops"; then
+	if ready "$rpc_ops" && ready "$page_ops"; then
 		sleep 0.3 # the first lines of both logs come before
 		alive || break
 		printf '\n  Tailrace is running. Open  http://%s/  ·  Ctrl-C stops it.\n\n' "${page/127.0.0.1/localhost}"
@@ -53,7 +62,7 @@ while alive; do
 	fi
 	if [[ -z $told && $SECONDS -ge 5 ]]; then
 		told=yes
-		echo "waiting for the service to reach Kafka ($kafka)" >&2
+		echo "waiting for the service to reach Kafka at $kafka; http://$rpc_ops/healthz tells more" >&2
 	fi
 	sleep 0.1
 done

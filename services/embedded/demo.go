@@ -73,7 +73,8 @@ type mill struct {
 }
 
 func newMills() []mill {
-	names := []string{"alder", "birch", "cedar", "dogwood", "elm", "fir", "hazel", "juniper"}
+	// Two for each of the four partitions.
+	names := []string{"alder", "birch", "cedar", "elm", "hazel", "larch", "oak", "rowan"}
 	mills := make([]mill, len(names))
 	for i, name := range names {
 		mills[i] = mill{name: name, phase: float64(i), rpm: 9}

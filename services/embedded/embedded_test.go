@@ -121,11 +121,16 @@ func TestDemoIsLively(t *testing.T) {
 		if len(records) < 100 || len(records) > 600 {
 			t.Errorf("got %d records in a minute, want a few a second", len(records))
 		}
+		hash, used := kgo.StickyKeyPartitioner(nil).ForTopic(embedded.DemoTopic), map[int]bool{}
 		for _, r := range records {
+			used[hash.Partition(&kgo.Record{Key: r.Key}, embedded.Partitions)] = true
 			var v map[string]any
 			if err := json.Unmarshal(r.Value, &v); err != nil || v["mill"] != string(r.Key) || len(r.Headers) == 0 {
 				t.Fatalf("got value %s for key %q with %d headers: %v", r.Value, r.Key, len(r.Headers), err)
 			}
+		}
+		if len(used) != embedded.Partitions {
+			t.Errorf("keys lie in %d partitions, want all %d", len(used), embedded.Partitions)
 		}
 	})
 }

@@ -1,5 +1,5 @@
-// Package ops is the listener for those who operate a process: health, readiness, metrics and profiles. Both processes use it. It never
-// serves users, and nothing that users do depends on it.
+// Package ops is for those who operate a process: a listener with health, readiness, metrics and profiles, and the way of the log. Both processes
+// use it. It never serves users, and nothing that users do depends on it.
 package ops
 
 import (
@@ -38,6 +38,7 @@ type Config struct {
 
 // Server answers on the ops listener:
 //
+//	/              what there is
 //	/healthz       200 while the process runs, with details as JSON
 //	/readyz        200 once Reached was called and until Drain is, else 503
 //	/metrics       Prometheus metrics
@@ -54,6 +55,7 @@ type Server struct {
 // New returns a Server that is not ready yet.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, mux: http.NewServeMux()}
+	s.mux.HandleFunc("GET /{$}", s.index)
 	s.mux.HandleFunc("GET /healthz", s.health)
 	s.mux.HandleFunc("GET /readyz", s.readiness)
 	s.mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}))
@@ -103,6 +105,10 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 		err = errors.Join(err, end)
 	}
 	return err
+}
+
+func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
+	_, _ = w.Write([]byte("/healthz\n/readyz\n/metrics\n/debug/pprof/ (from this machine)\n"))
 }
 
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {

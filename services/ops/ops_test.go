@@ -85,6 +85,22 @@ func TestHealthTellsDetailsAndIsNeverUnwell(t *testing.T) {
 	}
 }
 
+func TestTheRootTellsWhatThereIs(t *testing.T) {
+	h := newServer(t).Handler()
+	w := get(h, "/", far)
+	for path := range strings.FieldsSeq(w.Body.String()) {
+		if strings.HasPrefix(path, "/") && get(h, path, near).Code == http.StatusNotFound {
+			t.Errorf("%s: got 404", path)
+		}
+	}
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "/metrics\n") {
+		t.Errorf("got %d %q", w.Code, w.Body)
+	}
+	if w := get(h, "/nothing", far); w.Code != http.StatusNotFound {
+		t.Errorf("/nothing: got %d, want 404", w.Code)
+	}
+}
+
 func TestMetricsAreServedToAll(t *testing.T) {
 	w := get(newServer(t).Handler(), "/metrics", far)
 	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "tailrace_test_total 7") {

@@ -53,8 +53,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprintf(stderr, "tailrace-edge: %v\n", err)
 		return exitUsage
 	}
-	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
-	logger.InfoContext(ctx, "configuration", slog.Any("set", &cfg))
+	out := ops.NewLog(stderr)
+	defer out.Close()
+	logger := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: cfg.LogLevel}))
+	logger.InfoContext(ctx, "configuration", slog.Any("", &cfg))
 	if err := serve(ctx, &cfg, logger); err != nil {
 		logger.ErrorContext(ctx, "ended", slog.Any("error", err))
 		return exitFailed

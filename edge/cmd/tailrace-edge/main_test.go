@@ -101,6 +101,20 @@ func TestASignalDrainsAndExitsWithZero(t *testing.T) {
 	}
 }
 
+func TestALogThatNobodyTakesHoldsUpNothing(t *testing.T) {
+	p := boot(t, "-upstream", newService(t)).ready()
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	c := dial(t, p, "/ws/demo")
+	readUntil(t, c, `"op":"started"`)
+	p.stop()
+	readUntil(t, c, `"op":"goodbye","code":4000`)
+	_ = c.CloseNow()
+	if code := p.exit(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
 func TestWithoutAServiceItRunsAndIsNotReady(t *testing.T) {
 	p := boot(t, "-upstream", "http://127.0.0.1:1")
 	if code, _ := get(t, "http://"+p.ops+"/readyz"); code != http.StatusServiceUnavailable {
