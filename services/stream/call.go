@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"connectrpc.com/connect"
@@ -15,6 +17,7 @@ type call struct {
 	rc    *http.ResponseController
 	cfg   *Config
 	began time.Time
+	peer  string // its host
 
 	// What a handler tells of its stream.
 	topic   string
@@ -32,7 +35,8 @@ type callKey struct{}
 func withCall(next http.Handler, cfg *Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &call{rc: http.NewResponseController(w), cfg: cfg, began: time.Now()}
-		defer c.disarm() // HTTP/1.1: the connection goes on
+		c.peer, _, _ = net.SplitHostPort(r.RemoteAddr) // none: not TCP
+		defer c.disarm()                               // HTTP/1.1: the connection goes on
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
 	})
 }
@@ -100,7 +104,7 @@ func (g *guarded) Send(message any) error {
 //nolint:errorlint // on purpose, see above
 func (g *guarded) cause(err error) error {
 	switch coded := (*connect.Error)(nil); {
-	case g.call.stalled():
+	case g.call.stalled() || errors.Is(err, os.ErrDeadlineExceeded): // a deadline that was renewed a moment too late has passed too
 		return fmt.Errorf("send: %w: %v", errStalled, err)
 	case g.ctx.Err() != nil:
 		return fmt.Errorf("send: %w: %v", g.ctx.Err(), err)

@@ -38,6 +38,9 @@ const (
 	ReasonDeadline         = "DEADLINE_EXCEEDED"
 	ReasonConnectionLost   = "CONNECTION_LOST"
 	ReasonInternal         = "INTERNAL"
+	// ReasonRecordTooLarge and ReasonStopped are met in the results of PublishStream.
+	ReasonRecordTooLarge = "RECORD_TOO_LARGE"
+	ReasonStopped        = "STOPPED" // a record before it failed, under stop_on_error
 	// ReasonDone is no error: a stop was reached, or a unary call was answered. It is met in logs and metrics only.
 	ReasonDone = "DONE"
 )

@@ -28,12 +28,17 @@ const patience = 30 * time.Second
 // fakeKafka fills stream.Publisher and stream.Topics.
 type fakeKafka struct {
 	publish func(ctx context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error)
+	begin   func(ctx context.Context, topic string, record *tailracev1.PublishRecord, done func(*tailracev1.PublishResult))
 	list    func() ([]*tailracev1.TopicSummary, error)
 	get     func(topic string) (*tailracev1.Topic, error)
 }
 
-func (f *fakeKafka) Publish(ctx context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error) {
+func (f *fakeKafka) PublishAs(ctx context.Context, _, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error) {
 	return f.publish(ctx, topic, records)
+}
+
+func (f *fakeKafka) Begin(ctx context.Context, _, topic string, record *tailracev1.PublishRecord, done func(*tailracev1.PublishResult)) {
+	f.begin(ctx, topic, record, done)
 }
 
 func (f *fakeKafka) ListTopics(context.Context) ([]*tailracev1.TopicSummary, error) { return f.list() }

@@ -129,10 +129,10 @@ func (o *observer) WrapStreamingClient(next connect.StreamingClientFunc) connect
 	return next
 }
 
-// started logs the one line of a stream's start, once it is known what is read.
-func (o *observer) started(ctx context.Context, procedure string, peer connect.Peer, c *call, more ...slog.Attr) {
+// started logs the one line of a stream's start, once it is known what it is for.
+func (o *observer) started(ctx context.Context, procedure string, peer connect.Peer, more ...slog.Attr) {
 	o.logger.LogAttrs(ctx, slog.LevelInfo, "stream started", append([]slog.Attr{
-		slog.String("procedure", procedure), slog.String("protocol", peer.Protocol), slog.String("peer", peer.Addr), slog.String("topic", c.topic),
+		slog.String("procedure", procedure), slog.String("protocol", peer.Protocol), slog.String("peer", peer.Addr),
 	}, more...)...)
 }
 
@@ -145,7 +145,10 @@ func (o *observer) log(ctx context.Context, level slog.Level, what ending, proce
 		slog.String("code", codeName(v)), slog.String("reason", v.reason), slog.Duration("duration", time.Since(c.began)),
 	}, more...)
 	if c.topic != "" {
-		attrs = append(attrs, slog.String("topic", c.topic), slog.Int64("records", c.records), slog.Int64("bytes", c.bytes))
+		attrs = append(attrs, slog.String("topic", c.topic))
+	}
+	if c.topic != "" || c.records > 0 {
+		attrs = append(attrs, slog.Int64("records", c.records), slog.Int64("bytes", c.bytes))
 	}
 	if v.reason != ReasonDone {
 		attrs = append(attrs, slog.Any("cause", err))

@@ -187,16 +187,6 @@ func TestWhatIsNotBuiltIsUnimplemented(t *testing.T) {
 	if told := read(t, err); told.code != connect.CodeUnimplemented || told.reason != "UNIMPLEMENTED" {
 		t.Errorf("Consume: got %v", err)
 	}
-	publish, err := client.PublishStream(t.Context())
-	if err == nil {
-		_ = publish.Send(&tailracev1.PublishStreamRequest{})
-		_, err = publish.Receive()
-		_ = publish.CloseRequest()
-		_ = publish.CloseResponse()
-	}
-	if told := read(t, err); told.code != connect.CodeUnimplemented || told.reason != "UNIMPLEMENTED" {
-		t.Errorf("PublishStream: got %v", err)
-	}
 	_, err = tailracev1connect.NewGroupServiceClient(h2c(t, nil), s.url).ListGroups(t.Context(), &tailracev1.ListGroupsRequest{})
 	if told := read(t, err); told.code != connect.CodeUnimplemented || told.reason != "UNIMPLEMENTED" {
 		t.Errorf("ListGroups: got %v", err)

@@ -10,7 +10,7 @@ import (
 	"tailrace.dev/tailrace/services/access"
 )
 
-// streamService answers what is mounted through the generated handler: Publish; Consume and PublishStream are not part of this build, and
+// streamService answers what is mounted through the generated handler: Publish and PublishStream. Consume is not part of this build, and
 // Subscribe is mounted beside it.
 type streamService struct {
 	tailracev1connect.UnimplementedStreamServiceHandler
@@ -29,7 +29,7 @@ func (h *streamService) Publish(ctx context.Context, m *tailracev1.PublishReques
 	if err != nil {
 		return nil, &deniedError{err}
 	}
-	results, err := h.server.cfg.Publisher.Publish(ctx, m.GetTopic(), m.GetRecords())
+	results, err := h.server.cfg.Publisher.PublishAs(ctx, "peer "+c.peer, m.GetTopic(), m.GetRecords())
 	if err != nil {
 		return nil, err
 	}

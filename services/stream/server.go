@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -41,11 +42,14 @@ type Server struct {
 	// drained ends health watches and reflection streams, which know of no drain. Closed once, by Run.
 	drained chan struct{}
 	once    sync.Once
+	// draining ends streams of publishes, behind their last results. Closed once, by Run.
+	draining chan struct{}
+	streams  atomic.Uint64 // of publishes, so far
 }
 
 // New returns an idle Server; its Handler works at once, Run listens.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg.withDefaults(), metrics: newMetrics(cfg.Registerer), drained: make(chan struct{})}
+	s := &Server{cfg: cfg.withDefaults(), metrics: newMetrics(cfg.Registerer), drained: make(chan struct{}), draining: make(chan struct{})}
 	s.observer = &observer{logger: cfg.Logger, metrics: s.metrics}
 	services := []string{
 		tailracev1connect.StreamServiceName, tailracev1connect.TopicServiceName, tailracev1connect.GroupServiceName,
@@ -163,6 +167,7 @@ func (s *Server) drain(ctx context.Context, server *http.Server, grace time.Dura
 	ended := make(chan struct{})
 	server.RegisterOnShutdown(func() {
 		defer close(ended)
+		close(s.draining)
 		s.cfg.Hub.Drain()
 	})
 	// Watchers of health are told first.

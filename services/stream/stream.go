@@ -14,11 +14,15 @@ import (
 	"tailrace.dev/tailrace/services/hub"
 )
 
-// Publisher appends records; Kafka's producer fills it. It may be called concurrently.
+// Publisher appends records; Kafka's producer fills it. It may be called concurrently. Callers, by their names, have turns where there is not
+// room for all.
 type Publisher interface {
-	// Publish appends records to a topic and returns one result for each, in order. It waits within ctx's deadline and a bound of its
+	// PublishAs appends records to a topic and returns one result for each, in order. It waits within ctx's deadline and a bound of its
 	// own. An error means that certainly no record was appended: hub.ErrUnknownTopic, hub.ErrUnavailable, hub.ErrDraining, *hub.LimitError.
-	Publish(ctx context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error)
+	PublishAs(ctx context.Context, caller, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error)
+	// Begin appends one record, and returns once it is in the queue, for which it waits within ctx. done is told the outcome, once, within a
+	// bound of the publisher's own; it does not block. A caller's records keep their order within a partition.
+	Begin(ctx context.Context, caller, topic string, record *tailracev1.PublishRecord, done func(*tailracev1.PublishResult))
 }
 
 // Topics describes topics; Kafka's admin side fills it. It may be called concurrently. Errors: hub.ErrUnknownTopic, hub.ErrUnavailable.

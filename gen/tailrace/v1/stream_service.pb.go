@@ -2708,7 +2708,7 @@ func (*PublishStreamRequest_Publish) isPublishStreamRequest_Event() {}
 // PublishStreamStart sets up a publishing stream.
 type PublishStreamStart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// After a failed record all later ones are refused.
+	// After a failed record all later ones are refused, STOPPED. So that this is certain, each record waits for the result of the one before.
 	StopOnError   bool `protobuf:"varint,1,opt,name=stop_on_error,json=stopOnError,proto3" json:"stop_on_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2754,7 +2754,7 @@ func (x *PublishStreamStart) GetStopOnError() bool {
 // PublishOne is a record with the caller's id for its result.
 type PublishOne struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Echoed in the result; 1 to 32 characters.
+	// Echoed in the result; 1 to 32 characters. What it means, and whether it repeats, is the caller's matter.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Topic to append to.
 	Topic string `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`

@@ -59,7 +59,10 @@ type StreamServiceClient interface {
 	// Publish appends records to a topic and answers with one result for each, in the request's order. A failed record does not stop
 	// its successors. A record that is PUBLISHED was acknowledged by all in-sync replicas.
 	Publish(context.Context, *v1.PublishRequest) (*v1.PublishResponse, error)
-	// PublishStream is Publish, pipelined: results come as they are known, by the caller's ids. Needs HTTP/2.
+	// PublishStream is Publish, pipelined: results come as they are known, by the caller's ids, in no fixed order. Records of one partition keep
+	// their order. Too many without a result are not received until some have one. After a half-close the remaining results come, then OK. When
+	// the stream ends with an error that has a google.rpc.ErrorInfo of this service (other than CANCELED and DEADLINE_EXCEEDED), every record that was looked at has had its
+	// result: one without is certainly not in the log. Needs HTTP/2.
 	PublishStream(context.Context) (*connect.BidiStreamForClientSimple[v1.PublishStreamRequest, v1.PublishStreamResponse], error)
 }
 
@@ -145,7 +148,10 @@ type StreamServiceHandler interface {
 	// Publish appends records to a topic and answers with one result for each, in the request's order. A failed record does not stop
 	// its successors. A record that is PUBLISHED was acknowledged by all in-sync replicas.
 	Publish(context.Context, *v1.PublishRequest) (*v1.PublishResponse, error)
-	// PublishStream is Publish, pipelined: results come as they are known, by the caller's ids. Needs HTTP/2.
+	// PublishStream is Publish, pipelined: results come as they are known, by the caller's ids, in no fixed order. Records of one partition keep
+	// their order. Too many without a result are not received until some have one. After a half-close the remaining results come, then OK. When
+	// the stream ends with an error that has a google.rpc.ErrorInfo of this service (other than CANCELED and DEADLINE_EXCEEDED), every record that was looked at has had its
+	// result: one without is certainly not in the log. Needs HTTP/2.
 	PublishStream(context.Context, *connect.BidiStream[v1.PublishStreamRequest, v1.PublishStreamResponse]) error
 }
 
