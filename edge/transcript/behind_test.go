@@ -37,7 +37,7 @@ func newStore(t testing.TB) *store {
 	return s
 }
 
-func (s *store) Publish(ctx context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error) {
+func (s *store) PublishAs(ctx context.Context, _, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error) {
 	if err := s.publishing.pass(ctx); err != nil {
 		return nil, err
 	}
@@ -59,6 +59,24 @@ func (s *store) Publish(ctx context.Context, topic string, records []*tailracev1
 		results[i] = &tailracev1.PublishResult{Result: &tailracev1.PublishResult_Published{Published: &tailracev1.Published{Partition: p, Offset: offset}}}
 	}
 	return results, nil
+}
+
+func (s *store) Begin(ctx context.Context, caller, topic string, r *tailracev1.PublishRecord, done func(*tailracev1.PublishResult)) {
+	results, err := s.PublishAs(ctx, caller, topic, []*tailracev1.PublishRecord{r})
+	switch {
+	case errors.Is(err, hub.ErrUnknownTopic):
+		done(refused("not_found", "UNKNOWN_TOPIC", err))
+	case err != nil:
+		done(refused("unavailable", "KAFKA_UNAVAILABLE", err))
+	default:
+		done(results[0])
+	}
+}
+
+func refused(code, reason string, err error) *tailracev1.PublishResult {
+	return &tailracev1.PublishResult{Result: &tailracev1.PublishResult_Failure{Failure: &tailracev1.PublishFailure{
+		Code: code, Reason: reason, Message: err.Error(), Outcome: tailracev1.PublishOutcome_PUBLISH_OUTCOME_REFUSED,
+	}}}
 }
 
 func (s *store) failNext(f *tailracev1.PublishFailure) {

@@ -56,9 +56,11 @@ func (s *store) piece(p place) []byte {
 	return s.pieces[p]
 }
 
-func (s *store) Publish(context.Context, string, []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error) {
+func (s *store) PublishAs(context.Context, string, string, []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error) {
 	return nil, hub.ErrUnimplemented
 }
+
+func (s *store) Begin(context.Context, string, string, *tailracev1.PublishRecord, func(*tailracev1.PublishResult)) {}
 
 func (s *store) ListTopics(context.Context) ([]*tailracev1.TopicSummary, error) {
 	return nil, hub.ErrUnimplemented

@@ -163,13 +163,18 @@ func has(text string, words ...string) bool {
 // kafka is a store in memory with the topic "demo", as a service knows Kafka.
 type kafka struct{ *hubtest.Source }
 
-func (k kafka) Publish(_ context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error) {
+func (k kafka) PublishAs(_ context.Context, _, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error) {
 	results := make([]*tailracev1.PublishResult, len(records))
 	for i, r := range records {
 		offset := k.Append(topic, 0, hubtest.Record{Key: r.GetKey(), Value: r.GetValue(), Headers: r.GetHeaders()})
 		results[i] = &tailracev1.PublishResult{Result: &tailracev1.PublishResult_Published{Published: &tailracev1.Published{Offset: offset}}}
 	}
 	return results, nil
+}
+
+func (k kafka) Begin(ctx context.Context, caller, topic string, r *tailracev1.PublishRecord, done func(*tailracev1.PublishResult)) {
+	results, _ := k.PublishAs(ctx, caller, topic, []*tailracev1.PublishRecord{r}) // it never fails
+	done(results[0])
 }
 
 func (k kafka) ListTopics(context.Context) ([]*tailracev1.TopicSummary, error) {
