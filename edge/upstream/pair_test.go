@@ -60,7 +60,8 @@ func (s *store) PublishAs(context.Context, string, string, []*tailracev1.Publish
 	return nil, hub.ErrUnimplemented
 }
 
-func (s *store) Begin(context.Context, string, string, *tailracev1.PublishRecord, func(*tailracev1.PublishResult)) {}
+func (s *store) Begin(context.Context, string, string, *tailracev1.PublishRecord, func(*tailracev1.PublishResult)) {
+}
 
 func (s *store) ListTopics(context.Context) ([]*tailracev1.TopicSummary, error) {
 	return nil, hub.ErrUnimplemented
