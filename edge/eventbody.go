@@ -1,8 +1,6 @@
 package edge
 
 import (
-	"maps"
-
 	"tailrace.dev/tailrace/edge/frame"
 	"tailrace.dev/tailrace/services/hub"
 )
@@ -10,23 +8,13 @@ import (
 // stand sets p to where a subscription stands.
 func (w *worker) stand(p *place, sb *subscription) {
 	e := sb.s.events
-	p.marks = sb.sub.Positions(p.marks[:0])
-	p.topicID, p.fresh = e.topicID, maps.Clone(e.fresh)
+	p.topicID = e.topicID
+	p.marks = sb.sub.InLog(sb.sub.Positions(p.marks[:0]), e.topicID)
 }
 
-// renew takes note of a part that goes on in another log.
-func (e *events) renew(sb *subscription, part *hub.Part) {
-	p := place{topicID: e.topicID, fresh: e.fresh, marks: sb.sub.Positions(nil)}
-	p.renew(part)
-	e.topicID, e.fresh = p.topicID, p.fresh
-}
-
-// placed says whether a subscription of events may share what a group has: not while the positions that it tells are its own.
+// placed says whether a subscription of events may share what a group has: where they stand, in the same log.
 func (g *group) placed(w *worker, sb *subscription) bool {
 	e := sb.s.events
-	if e.fresh != nil {
-		return false
-	}
 	if g.nplaces == 0 {
 		w.stand(&g.places[0], sb)
 		g.nplaces = 1

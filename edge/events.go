@@ -27,10 +27,7 @@ type events struct {
 	resumed bool   // the client gave positions
 	headed  bool   // the head is written, or queued
 	refused bool   // by a status
-
-	// Of the subscription's place, what the hub does not keep.
-	topicID string
-	fresh   map[int32]struct{}
+	topicID string // of the log that the client was told of last
 }
 
 // appendStreamHead appends the head of the answer. The body ends with the connection.

@@ -136,19 +136,29 @@ func (s *stream) expect(t testing.TB, name string) (event, *message) {
 // message is an event's data.
 func (e *event) message(t testing.TB) *message {
 	t.Helper()
+	m, err := e.parse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (e *event) parse() (*message, error) {
 	m := &message{}
 	var into any = m
 	if e.name == "message" {
 		into = &m.Records
 	}
 	if err := json.Unmarshal([]byte(e.data), into); err != nil {
-		t.Fatalf("%s: %v", e.data, err)
+		return nil, fmt.Errorf("%s: %w", e.data, err)
 	}
 	if e.name != "message" && m.Op != e.name {
-		t.Fatalf("event %s has the data of %s", e.name, m.Op)
+		return nil, fmt.Errorf("event %s has the data of %s", e.name, m.Op)
 	}
-	return m
+	return m, nil
 }
+
+func deadline() time.Time { return time.Now().Add(patience) }
 
 // until skips events up to one of a name.
 func (s *stream) until(t testing.TB, name string) (event, *message) {

@@ -338,8 +338,8 @@ func (w *worker) told(sb *subscription, parts []hub.Part) {
 		case hub.Unavailable, hub.Available:
 			sb.s.beatNow = true
 		case hub.Recreated:
-			if sb.s.events != nil {
-				sb.s.events.renew(sb, &parts[i])
+			if e := sb.s.events; e != nil {
+				e.topicID = parts[i].TopicID
 			}
 			sb.hungry = true
 		case hub.Deleted, hub.Topology:

@@ -91,6 +91,12 @@ func ParseEventsURL(topic, rawQuery string, header []string) (_ *Subscribe, id E
 	if err != nil {
 		return nil, id, Invalid("subscribe", URLID, name, err.Error())
 	}
+	if s.Request.Keys != nil { // the partitions are those of the first time, and of those that were added
+		s.Request.KeyScope = hub.KeyScopeHashed
+		if k := s.Request.Start.Kind; k == hub.Earliest || k == hub.AtTime {
+			s.Request.KeyScope = hub.KeyScopeAll
+		}
+	}
 	s.Request.TopicID, s.Request.Start = at.TopicID, hub.Start{Kind: hub.AtPositions, Positions: at.Positions}
 	return s, *at, nil
 }

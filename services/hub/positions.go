@@ -85,6 +85,20 @@ func (s *Subscription) Positions(dst []Position) []Position {
 	return dst
 }
 
+// InLog deletes from ps, which Positions has given, those that are not of the log of topicID, which s was told last (by Started or a Recreated
+// part): while a topic is created anew, partitions go on in the new log one after the other.
+func (s *Subscription) InLog(ps []Position, topicID string) []Position {
+	s.topic.mu.Lock()
+	defer s.topic.mu.Unlock()
+	return slices.DeleteFunc(ps, func(p Position) bool {
+		if int(p.Partition) >= len(s.topic.parts) {
+			return true
+		}
+		state := &s.topic.parts[p.Partition]
+		return (state.id == topicID) != (state.recreated <= s.seq)
+	})
+}
+
 // addEpochs fills in epochs that the ring does not know, as a reader of history found them.
 func (s *Subscription) addEpochs(ps []Position) {
 	s.topic.mu.Lock()
