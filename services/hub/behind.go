@@ -17,10 +17,11 @@ type behind struct {
 
 // reading is how a partition is read that is below its target.
 type reading struct {
-	gaps []gap    // that passed the cursor, in order
-	lane laneKey  // where history is read; without a topic: not known yet
-	seg  *segment // where the ring has what comes at pos, if it has
-	at   int      // entry of seg to look at next
+	into *conflation // of what is read; nil: it is delivered
+	gaps []gap       // that passed the cursor, in order
+	lane laneKey     // where history is read; without a topic: not known yet
+	seg  *segment    // where the ring has what comes at pos, if it has
+	at   int         // entry of seg to look at next
 }
 
 // gap is a Gap entry clipped to [from, next).
@@ -137,6 +138,16 @@ func (bh *behind) more() *reading {
 		bh.reads = &reading{}
 	}
 	return bh.reads
+}
+
+// lose passes a gap of the log, up to next.
+func (bh *behind) lose(b *Batch, e *Entry, next int64) {
+	if c := bh.reads.into; c != nil {
+		c.miss(e, bh.pos, next)
+	} else {
+		b.add(e, 0, 0, bh.pos, next)
+	}
+	bh.pos = next
 }
 
 // miss notes a gap that passed the cursor. Gaps are as rare as retention under a live reader, so their number has no bound of its own.

@@ -23,7 +23,9 @@ func (h *Hub) charge(t *Topic, bytes int64) {
 	}
 }
 
-func (h *Hub) used() int64 { return h.ringBytes.Load() + h.formBytes.Load() + h.history.bytes.Load() }
+func (h *Hub) used() int64 {
+	return h.ringBytes.Load() + h.formBytes.Load() + h.history.bytes.Load() + h.slow.held.Load()
+}
 
 // checkBudget calls the keeper if the budget is exceeded.
 func (h *Hub) checkBudget() {
@@ -67,8 +69,7 @@ func (h *Hub) largest() (most *Topic) {
 
 // keeper keeps the budget, retention, lingers and growth.
 func (h *Hub) keeper(ctx context.Context) {
-	tick := min(h.cfg.Retain/8, h.cfg.Linger/4, time.Second)
-	ticker := time.NewTicker(max(tick, time.Millisecond))
+	ticker := time.NewTicker(h.tick)
 	defer ticker.Stop()
 	for {
 		select {

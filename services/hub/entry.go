@@ -62,6 +62,7 @@ type Entry struct {
 	Partition int32
 	Count     int32  // for Topology: number of partitions
 	TopicID   string // for Recreated: the new log
+	Left      int64  // for a Gap of GapConflated: records left out
 	// The entry covers [From, Next) of its partition; readers get it clipped to their position. End is the end (last stable offset)
 	// of the partition as known when the entry was made, -1 unknown.
 	From, Next, End int64
@@ -105,9 +106,10 @@ type Part struct {
 // Batch is what a reader gets at once: parts in order. The zero Batch is empty. Its slices belong to the reader until its next Pull.
 type Batch struct {
 	Parts    []Part
-	Records  int  // in all parts
-	Bytes    int  // of their pieces
-	CaughtUp bool // with this batch every position has reached the end that Started told; once per subscription
+	Records  int        // in all parts
+	Bytes    int        // of their pieces
+	Slow     SlowPolicy // the slow policy that acted, or began to, as this was pulled; else SlowCatchUp
+	CaughtUp bool       // with this batch every position has reached the end that Started told; once per subscription
 
 	// For Skip.
 	next Seq

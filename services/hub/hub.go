@@ -102,8 +102,10 @@ type Hub struct {
 	ringBytes  atomic.Int64
 	formBytes  atomic.Int64
 	ringHits   atomic.Int64
+	slow       slowCounts
 	clock      atomic.Int64 // nanoseconds since began, as of the keeper's last look
 	segmentAge int64
+	tick       time.Duration // of the clock
 	began      time.Time
 	draining   atomic.Bool
 	tasks      sync.WaitGroup
@@ -122,6 +124,7 @@ func New(src Source, cfg Config) *Hub {
 	}
 	h.log = h.cfg.Logger
 	h.segmentAge = int64(h.cfg.Retain / 8)
+	h.tick = max(min(h.cfg.Retain/8, h.cfg.Linger/4, h.cfg.SlowAfter/paceSteps, time.Second), time.Millisecond)
 	h.news.signal = make(chan struct{}, runtime.GOMAXPROCS(0))
 	h.history.init(src, h.cfg.HistoryReaders, h.checkBudget, h.cfg.MemoryBudget/chunkShare)
 	if h.cfg.Registerer != nil {
@@ -205,6 +208,10 @@ type Stats struct {
 	Topics, Partitions, Subscriptions int // partitions: followed
 	RingBytes, ChunkBytes, FormBytes  int64
 	HistoryReads, ChunkHits, RingHits int64 // ring hits: starts at positions that needed no history
+	ConflatedBytes                    int64 // kept by conflations under way
+
+	// How often slow policies acted. Spilled: beyond what a conflation may keep, so that the reader was skipped to the head.
+	Skipped, Conflated, Spilled, Failed int64
 }
 
 // Stats returns a snapshot.
@@ -212,6 +219,8 @@ func (h *Hub) Stats() Stats {
 	st := Stats{
 		RingBytes: h.ringBytes.Load(), ChunkBytes: h.history.bytes.Load(), FormBytes: h.formBytes.Load(),
 		HistoryReads: h.history.reads.Load(), ChunkHits: h.history.hits.Load(), RingHits: h.ringHits.Load(),
+		ConflatedBytes: h.slow.held.Load(),
+		Skipped:        h.slow.skips.Load(), Conflated: h.slow.conflations.Load(), Spilled: h.slow.spills.Load(), Failed: h.slow.fails.Load(),
 	}
 	for _, t := range h.allTopics() {
 		st.Topics++

@@ -16,6 +16,7 @@ var (
 	descReads         = desc("history_reads_total", "Chunks that were read from the source.")
 	descChunkHits     = desc("history_hits_total", "Chunks that were found in memory.")
 	descRingHits      = desc("resumes_from_ring_total", "Starts at positions that the ring could serve.")
+	descSlow          = desc("slow_readers_total", "Times that a slow policy acted: skip, conflate, spill (a conflation beyond its bounds: skipped), fail.", "action")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -25,7 +26,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descTopics, descPartitions, descSubscriptions, descRecords, descAway, descBytes, descBudget, descReads, descChunkHits, descRingHits,
+		descTopics, descPartitions, descSubscriptions, descRecords, descAway, descBytes, descBudget, descReads, descChunkHits, descRingHits, descSlow,
 	} {
 		ch <- d
 	}
@@ -45,10 +46,15 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descBytes, float64(st.RingBytes), "ring")
 	gauge(descBytes, float64(st.ChunkBytes), "chunks")
 	gauge(descBytes, float64(st.FormBytes), "forms")
+	gauge(descBytes, float64(st.ConflatedBytes), "conflated")
 	gauge(descBudget, float64(c.hub.cfg.MemoryBudget))
 	count(descReads, float64(st.HistoryReads))
 	count(descChunkHits, float64(st.ChunkHits))
 	count(descRingHits, float64(st.RingHits))
+	count(descSlow, float64(st.Skipped), "skip")
+	count(descSlow, float64(st.Conflated), "conflate")
+	count(descSlow, float64(st.Spilled), "spill")
+	count(descSlow, float64(st.Failed), "fail")
 	for _, t := range c.hub.liveTopics() {
 		gauge(descSubscriptions, float64(t.watched.Load()), t.name)
 		gauge(descAway, float64(t.away.Load()), t.name)

@@ -13,6 +13,7 @@ import (
 // judgeEnd judges a final error.
 func (r *reader) judgeEnd(end error) error {
 	var outOfRange *hub.OffsetOutOfRangeError
+	var lagged *hub.LaggedError
 	switch {
 	case errors.Is(end, io.EOF):
 		if err := r.judgePositions(); err != nil {
@@ -29,6 +30,8 @@ func (r *reader) judgeEnd(end error) error {
 		if !r.drained {
 			return errors.New("the hub does not drain")
 		}
+	case errors.As(end, &lagged):
+		return r.judgeLagged()
 	case errors.As(end, &outOfRange):
 		return r.judgeOutOfRange(outOfRange)
 	default:
@@ -86,13 +89,36 @@ func (r *reader) anyReset() bool {
 	return false
 }
 
+func (r *reader) judgeTooLarge(v *life, pos int64, p *hub.Part) error {
+	if err := v.lost(pos, p.From, r.wants); err != nil {
+		return err
+	}
+	if p.Next > v.high() {
+		return errors.New("goes beyond the log's high watermark")
+	}
+	large := 0
+	for i := p.From; i < p.Next; i++ {
+		switch s := v.slots[i]; {
+		case s.kind != plainCommitted || !r.wants(s):
+		case r.tooLarge(s):
+			large++
+		case !s.compacted:
+			return fmt.Errorf("offset %d is not too large", i)
+		}
+	}
+	if large == 0 {
+		return errors.New("there is nothing too large")
+	}
+	return nil
+}
+
 func describeRequest(r hub.Request) string {
 	start := fmt.Sprintf("start %d", r.Start.Kind)
 	if r.Start.Kind == hub.AtPositions {
 		start = fmt.Sprintf("positions %v missing %d", r.Start.Positions, r.Start.Missing)
 	}
-	return fmt.Sprintf("%s id %q partitions %v keys %q scope %d %s stop %+v policy %d most %d",
-		r.Topic, r.TopicID, r.Partitions, r.Keys, r.KeyScope, start, r.Stop, r.OnOutOfRange, r.MaxRecordBytes)
+	return fmt.Sprintf("%s id %q partitions %v keys %q scope %d %s stop %+v policy %d most %d slow %d",
+		r.Topic, r.TopicID, r.Partitions, r.Keys, r.KeyScope, start, r.Stop, r.OnOutOfRange, r.MaxRecordBytes, r.Slow)
 }
 
 func describe(p *hub.Part) string {
@@ -104,7 +130,7 @@ func describe(p *hub.Part) string {
 		}
 		return fmt.Sprintf("records %v of partition %d [%d, %d)", offsets, p.Partition, p.From, p.Next)
 	case hub.Gap:
-		return fmt.Sprintf("gap of partition %d [%d, %d) reason %d", p.Partition, p.From, p.Next, p.Reason)
+		return fmt.Sprintf("gap of partition %d [%d, %d) reason %d, %d left out", p.Partition, p.From, p.Next, p.Reason, p.Left)
 	case hub.Topology:
 		return fmt.Sprintf("topology %d", p.Count)
 	}

@@ -150,6 +150,7 @@ func (w *world) finish() error {
 	}
 	left := w.hub.Stats()
 	left.HistoryReads, left.ChunkHits, left.RingHits = 0, 0, 0
+	left.Skipped, left.Conflated, left.Spilled, left.Failed = 0, 0, 0, 0
 	if left != (hub.Stats{}) {
 		return fmt.Errorf("after the last reader: %+v", left)
 	}

@@ -30,6 +30,9 @@ func (r *reader) begin(before *snapshot) error {
 		r.open(p.Partition, p.Start, r.started.TopicID)
 		c := r.cursors[p.Partition]
 		low, high := before.bounds(c.partition, r.started.TopicID)
+		if r.started.Count > before.count && slices.Contains(before.idle, p.Partition) {
+			low = 0 // a key may hash there now: the hub follows it from its oldest record on
+		}
 		if err := r.judgeStart(c, p, low, high); err != nil {
 			return fmt.Errorf("partition %d starts at %d, end %d: %w", p.Partition, p.Start, p.End, err)
 		}
@@ -93,6 +96,7 @@ type snapshot struct {
 	followed bool // so that the hub knows what it was told of the topic
 	count    int32
 	ends     []int64
+	idle     []int32 // partitions that were not followed
 	lives    []int
 }
 
@@ -175,7 +179,7 @@ func (r *reader) judgeGap(c *cursor, p *hub.Part) error {
 	}
 	before := c.reach()
 	if reason == hub.GapTruncation || reason == hub.GapRecreated {
-		c.reset = true
+		c.reset, c.conflated = true, 0
 	}
 	toEnd := r.request.OnOutOfRange == hub.OutOfRangeLatest
 	switch reason {
@@ -195,6 +199,10 @@ func (r *reader) judgeGap(c *cursor, p *hub.Part) error {
 		err := c.keep(func(v *life) error { return r.judgeTooLarge(v, c.pos, p) })
 		c.pos = p.Next
 		return err
+	case hub.GapSlow:
+		return r.judgeSkipped(c, p)
+	case hub.GapConflated:
+		return r.judgeConflated(c, p)
 	case hub.GapTruncation, hub.GapRecreated:
 	default:
 		return errors.New("unexpected reason")
@@ -219,29 +227,6 @@ func (r *reader) judgeGap(c *cursor, p *hub.Part) error {
 		return errors.New("nothing of the kind has happened")
 	}
 	c.lives, c.pos, c.epoch = kept, p.Next, -1
-	return nil
-}
-
-func (r *reader) judgeTooLarge(v *life, pos int64, p *hub.Part) error {
-	if err := v.lost(pos, p.From, r.wants); err != nil {
-		return err
-	}
-	if p.Next > v.high() {
-		return errors.New("goes beyond the log's high watermark")
-	}
-	large := 0
-	for i := p.From; i < p.Next; i++ {
-		switch s := v.slots[i]; {
-		case s.kind != plainCommitted || !r.wants(s):
-		case r.tooLarge(s):
-			large++
-		case !s.compacted:
-			return fmt.Errorf("offset %d is not too large", i)
-		}
-	}
-	if large == 0 {
-		return errors.New("there is nothing too large")
-	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package hub_test
 
 import (
 	"fmt"
+	"time"
 
 	"tailrace.dev/tailrace/services/hub/hubtest"
 )
@@ -17,7 +18,8 @@ type plainTopic struct {
 	id         string
 	ids        []string // all that it had
 	deleted    bool
-	gone       []string // ids that were deleted for good
+	gone       []string  // ids that were deleted for good
+	arrived    time.Time // the newest record, at the hub
 	partitions []*plainPartition
 }
 
@@ -26,7 +28,8 @@ type plainPartition struct {
 	topic       string
 	number      int32
 	lives       []*life
-	added       bool // it was not there when the topic was made
+	added       bool  // it was not there when the topic was made
+	noted       int64 // up to where arrivals are noted, -1: it is not followed
 	unavailable bool
 }
 
@@ -49,7 +52,8 @@ type plainRecord struct {
 	compacted bool // may or may not be delivered
 	key       []byte
 	piece     []byte
-	size      int // of the encoded record
+	size      int       // of the encoded record
+	arrived   time.Time // at the hub, live; zero: never, or not noted
 	epoch     int32
 }
 
@@ -84,7 +88,7 @@ func (l *plainLog) create(name, id string, partitions int32) {
 
 func (t *plainTopic) grow(partitions int32) {
 	for int32(len(t.partitions)) < partitions {
-		p := &plainPartition{topic: t.name, number: int32(len(t.partitions)), added: true}
+		p := &plainPartition{topic: t.name, number: int32(len(t.partitions)), added: true, noted: -1}
 		p.lives = []*life{{id: t.id, oldest: new(int64), opened: -1}}
 		t.partitions = append(t.partitions, p)
 	}
@@ -101,6 +105,8 @@ func (t *plainTopic) snapshot(followed func(int32) (int64, bool)) *snapshot {
 			end, s.followed = min(end, next), true
 		} else if p.added {
 			end = 0 // the hub may be about to follow it from its oldest record on
+		} else {
+			s.idle = append(s.idle, int32(i))
 		}
 		s.ends = append(s.ends, end)
 		s.lives = append(s.lives, len(p.lives))

@@ -36,6 +36,7 @@ type reader struct {
 	ended    error
 	drained  bool // the hub drains: ErrDraining is due
 	races    bool // positions may move between a pull and a look at them
+	leniency      // what slow policies are judged by
 	trace    func(format string, args ...any)
 }
 
@@ -49,6 +50,7 @@ type cursor struct {
 	asked     int64 // a start gap is due from here, -1: none
 	reset     bool  // truncated or re-created meanwhile
 	stop      int64 // first offset not to be delivered, -1: none
+	conflated int64 // where a conflation ends that is under way, if above pos
 	told      int64 // position as last told by a part, by Started or by Moved
 }
 
@@ -137,6 +139,7 @@ func (r *reader) pull(limit int) (any bool, err error) {
 	}
 	r.lock.Lock()
 	due := r.stopReached() && !r.anyReset()
+	r.look()
 	r.lock.Unlock()
 	batch, whole, end := r.take(limit)
 	r.lock.Lock()
@@ -155,6 +158,9 @@ func (r *reader) pull(limit int) (any bool, err error) {
 	if whole && batch.Bytes > limit {
 		limit = len(batch.Parts[0].Body) // one entry, never more
 	}
+	if err := r.judgeSlow(&batch); err != nil {
+		return true, err
+	}
 	if err := r.judge(&batch, limit); err != nil {
 		return true, err
 	}
@@ -164,6 +170,7 @@ func (r *reader) pull(limit int) (any bool, err error) {
 	if err := r.judgeCaughtUp(&batch); err != nil {
 		return true, err
 	}
+	r.noteLive()
 	if due && len(batch.Parts) == 0 && !batch.CaughtUp {
 		return true, errors.New("no EOF after the stop was reached")
 	}
@@ -301,7 +308,7 @@ func (r *reader) judgeRecords(c *cursor, p *hub.Part) error {
 			case r.tooLarge(want):
 				return fmt.Errorf("offset %d is too large", meta.Offset)
 			}
-			return nil
+			return r.judgePatience(c, v, meta.Offset)
 		})
 		if err != nil {
 			return err
@@ -338,6 +345,7 @@ func (r *reader) judgeTopology(p *hub.Part) error {
 		case !r.grows || r.cursors[i] != nil || i < was && !moved || moved && !hashesTo(r.keys, i, p.Count):
 		default:
 			r.open(i, 0, "")
+			r.live = false
 		}
 	}
 	return nil

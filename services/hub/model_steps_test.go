@@ -82,14 +82,14 @@ func (w *world) do(s step) error {
 		w.src.SetUnavailable(name, i, p.unavailable)
 		w.tracef("%s/%d: unavailable: %v", name, i, p.unavailable)
 	case opDeliver:
-		n := w.src.Deliver(name, i, random.IntN(8))
+		n := w.deliver(name, i, random.IntN(8))
 		next, _ := w.src.FollowedTo(name, i)
 		w.tracef("%s/%d: %d entries delivered, up to %d", name, i, n, next)
 	case opDeliverAll:
 		w.deliverAll()
 	case opRewind:
 		w.src.Rewind(name, i, 1+random.Int64N(6))
-		w.src.Deliver(name, i, 3+random.IntN(6))
+		w.deliver(name, i, 3+random.IntN(6))
 	case opSubscribe:
 		w.subscribe(w.request(random, t), random)
 	case opResume:
@@ -180,7 +180,7 @@ func (w *world) flood(random *rand.Rand, p *plainPartition) {
 	w.src.Append(p.topic, p.number, records...)
 	p.append(plainCommitted, records...)
 	if random.IntN(2) == 0 {
-		w.src.Deliver(p.topic, p.number, -1)
+		w.deliver(p.topic, p.number, -1)
 	}
 	w.tracef("%s/%d: %d records appended, up to %d", p.topic, p.number, len(records), p.now().high())
 }
@@ -209,7 +209,7 @@ func (w *world) truncate(random *rand.Rand, p *plainPartition) error {
 	high := *v.oldest + random.Int64N(next-*v.oldest)
 	w.src.Truncate(p.topic, p.number, high)
 	p.truncate(high)
-	w.src.Deliver(p.topic, p.number, 0)
+	w.deliver(p.topic, p.number, 0)
 	w.tracef("%s/%d: truncated to %d", p.topic, p.number, high)
 	return nil
 }
@@ -217,7 +217,7 @@ func (w *world) truncate(random *rand.Rand, p *plainPartition) error {
 func (w *world) deliverAll() {
 	for _, name := range topics {
 		for i := range w.log.topics[name].count() {
-			w.src.Deliver(name, i, -1)
+			w.deliver(name, i, -1)
 		}
 	}
 }
@@ -269,6 +269,7 @@ func (w *world) request(random *rand.Rand, t *plainTopic) hub.Request {
 	case 3:
 		r.Stop.Bytes = 1 + random.Int64N(1000)
 	}
+	r.Slow = hub.SlowPolicy(max(0, random.IntN(8)-4)) // last: what is drawn before stays what it was
 	return r
 }
 
@@ -302,6 +303,7 @@ func (w *world) subscribe(request hub.Request, random *rand.Rand) {
 	}
 	s.reader = newReader(fmt.Sprintf("reader %d", w.serial), request, w.log)
 	s.trace, s.shared, s.forms = w.tracef, random.IntN(2) == 0, &w.forms
+	s.followed, s.slowAfter = w.src.FollowedTo, w.setup.SlowAfter
 	a := &attempt{seat: s, done: make(chan struct{}), deadline: time.Now().Add(3 * time.Second)}
 	a.before = t.snapshot(func(i int32) (int64, bool) { return w.src.FollowedTo(t.name, i) })
 	for _, other := range w.readers {

@@ -42,6 +42,7 @@ type setup struct {
 	Filters       bool
 	Subscriptions int // most at once
 	Drains        bool
+	SlowAfter     time.Duration
 }
 
 // seat is a reader and its waker.
@@ -132,6 +133,7 @@ func (w *world) run(steps []step) error {
 	}
 	w.hub = hub.New(w.src, hub.Config{
 		MemoryBudget: w.setup.Budget, Retain: w.setup.Retain, Linger: w.setup.Linger, HistoryReaders: w.setup.Readers,
+		SlowAfter: w.setup.SlowAfter,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -183,6 +185,7 @@ func (w *world) play(steps []step) error {
 // settle lets the hub do what it can without time passing, and checks what must hold at any moment.
 func (w *world) settle() error {
 	synctest.Wait()
+	w.note()
 	if err := w.arrivals(); err != nil {
 		return err
 	}
@@ -305,8 +308,8 @@ func (w *world) audit() error {
 	if len(w.pending) == 0 && (stats.Subscriptions < open || stats.Subscriptions > len(w.readers)) {
 		return fmt.Errorf("stats say %d subscriptions, %d are open", stats.Subscriptions, open)
 	}
-	if held := stats.RingBytes + stats.ChunkBytes + stats.FormBytes; held > w.setup.Budget+budgetSlack || held < 0 {
-		return fmt.Errorf("rings hold %d, chunks %d, forms %d bytes; the budget is %d", stats.RingBytes, stats.ChunkBytes, stats.FormBytes, w.setup.Budget)
+	if held := stats.RingBytes + stats.ChunkBytes + stats.FormBytes + stats.ConflatedBytes; held > w.setup.Budget+budgetSlack || held < 0 {
+		return fmt.Errorf("%+v; the budget is %d", stats, w.setup.Budget)
 	}
 	if stats.FormBytes > w.forms.bytes {
 		return fmt.Errorf("forms hold %d bytes, %d were made", stats.FormBytes, w.forms.bytes)

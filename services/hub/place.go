@@ -17,7 +17,10 @@ func (o *opening) subscribe() *Subscription {
 	s := &Subscription{
 		hub: o.hub, topic: t, waker: o.waker, token: o.token, count: int32(len(t.parts)), policy: o.request.OnOutOfRange,
 		started: &Started{TopicID: t.id, Count: int32(len(t.parts)), Partitions: make([]StartedPartition, len(o.scope))},
-		limits:  newLimits(o.request),
+		limits:  newLimits(o.request), slow: newSlowness(o.request.Slow),
+	}
+	if s.slow != nil {
+		t.paced()
 	}
 	for i, p := range o.scope {
 		at := &o.begin[i]

@@ -108,6 +108,9 @@ func (s *Subscription) control(b *Batch, c control) {
 		}
 	}
 	back := e.Kind == Recreated || e.Next < c.from
+	if back {
+		s.forgetConflation(e.Partition)
+	}
 	switch {
 	case e.Kind == Recreated, back && pos > e.Next:
 		b.add(e, 0, 0, pos, e.Next)
@@ -169,6 +172,9 @@ func (s *Subscription) gain(b *Batch, c control) {
 	}
 	if s.falling || e.From != e.Next {
 		s.setBehind(e.Partition, mark{e.From, -1}, e.Next)
+		if s.slow != nil {
+			s.slow.armed = false // there it starts in the past
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ func (s *Subscription) pullBehind(b *Batch) {
 			again = true
 			break
 		}
-		if s.read(b, bh) {
+		if s.readBehind(b, bh) {
 			active++
 		}
 		dropped = dropped || bh.pos == bh.target
@@ -37,7 +37,7 @@ func (s *Subscription) pullBehind(b *Batch) {
 		}
 		again = true // others may have their turn
 	}
-	s.again = s.again || again
+	s.again = s.again || again || b.scan <= 0
 }
 
 // read reads on in one partition. waits: history was asked for.
@@ -48,19 +48,14 @@ func (s *Subscription) read(b *Batch, bh *behind) (waits bool) {
 		if len(r.gaps) > 0 {
 			if g := r.gaps[0]; bh.pos >= g.from {
 				if bh.pos < g.next {
-					b.add(g.e, 0, 0, bh.pos, g.next)
-					bh.pos = g.next
+					bh.lose(b, g.e, g.next)
 				}
 				r.gaps = r.gaps[1:]
 				continue
 			}
 			limit = min(limit, r.gaps[0].from)
 		}
-		if s.limits != nil {
-			if stop, ok := s.limits.stops[bh.partition]; ok {
-				limit = min(limit, stop)
-			}
-		}
+		limit = min(limit, s.stopOf(bh.partition))
 		if bh.pos >= limit {
 			return false
 		}
@@ -187,8 +182,7 @@ func (s *Subscription) outOfRange(b *Batch, bh *behind, limit int64, err *Offset
 		bh.reads.gaps = nil
 	}
 	e := &Entry{Kind: Gap, Reason: GapRetention, Partition: bh.partition, From: bh.pos, Next: to, End: err.End}
-	b.add(e, 0, 0, bh.pos, to)
-	bh.pos = to
+	bh.lose(b, e, to)
 	return true
 }
 
@@ -204,9 +198,15 @@ func (s *Subscription) deliver(b *Batch, bh *behind, e *Entry, to int64) (full b
 	if to < e.Next {
 		hi = e.search(to)
 	}
+	if c := bh.reads.into; c != nil {
+		return c.gather(s, b, e, lo, hi, to)
+	}
 	if s.keyed() {
 		b.scan -= hi - lo + 1
 		return s.deliverKeyed(b, bh, e, lo, hi, to)
+	}
+	if lo < hi && s.overdue(b, bh, e.Meta[lo].Offset) {
+		return true
 	}
 	if cut := b.fit(e, lo, hi); cut < hi {
 		if cut > lo {
@@ -236,7 +236,7 @@ func (s *Subscription) deliverKeyed(b *Batch, bh *behind, e *Entry, lo, hi int, 
 			n++
 		}
 		cut := i
-		if !b.full() {
+		if late := told < 0 && s.overdue(b, bh, e.Meta[i].Offset); !late && !b.full() {
 			cut = b.fit(e, i, n)
 		}
 		if cut == i {

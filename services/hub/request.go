@@ -29,8 +29,8 @@ func (r *Request) validate() error {
 		return &InvalidError{"stop.bytes", "is negative"}
 	case r.MaxRecordBytes < 0:
 		return &InvalidError{"max_record_bytes", "is negative"}
-	case r.Slow != SlowCatchUp:
-		return fmt.Errorf("slow policy: %w", ErrUnimplemented)
+	case r.Slow > SlowFail:
+		return &InvalidError{"slow_policy", "is unknown"}
 	}
 	return nil
 }

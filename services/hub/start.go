@@ -63,7 +63,6 @@ const (
 // something the hub doesn't know, and not at all for what it follows: latest, and positions in the ring. Latest is the end where it was
 // asked for, else where the ring ends: what is acknowledged already, and did not come yet, is read too. Errors: those of Source.Resolve,
 // *InvalidError, *OffsetOutOfRangeError by policy, *LimitError, ErrDraining, ErrUnavailable (the source could not be reached for Config.ResolveWait), and ctx's.
-// Slow policies other than catch_up are ErrUnimplemented.
 //
 // Positions of partitions that are not among Partitions are ignored, as are stops of partitions that are not read.
 func (h *Hub) Subscribe(ctx context.Context, r Request, w Waker, token uint64) (*Subscription, error) {

@@ -31,7 +31,8 @@ type Subscription struct {
 	ends        []endMark // not reached yet; the first was found wanting last
 	limits      *limits   // nil: none
 	final       error
-	parts       *[]Part // of the last batch; from the hub's pool
+	slow        *slowness // nil: it catches up
+	parts       *[]Part   // of the last batch; from the hub's pool
 }
 
 // endMark is an offset of a partition to be reached.
@@ -92,7 +93,7 @@ func (s *Subscription) At() (at Seq, shared bool) {
 		s.woken.Store(false) // who reads by Read and Skip does not Pull; before draining is looked at, or Drain's call could be lost
 	}
 	if s.filter != nil || len(s.behind) > 0 || s.limits != nil || s.started != nil || len(s.prelude) > 0 || s.final != nil ||
-		s.closed.Load() || s.hub.draining.Load() {
+		s.closed.Load() || s.hub.draining.Load() || s.lagsAt() {
 		return s.seq, false
 	}
 	data := s.seg.data.Load()
@@ -133,6 +134,10 @@ func (s *Subscription) Close() {
 	if s.filter != nil && len(s.filter.lanes) > 0 {
 		s.hub.history.leave(s.filter.lanes)
 	}
+	if s.slow != nil {
+		s.dropConflations()
+		s.topic.unpaced()
+	}
 	s.behind, s.parts, s.prelude, s.started, s.ends = nil, nil, nil, nil, nil
 }
 
@@ -159,6 +164,9 @@ func (s *Subscription) Pull(size int) (Batch, error) {
 		if s.stopReached() {
 			s.final = io.EOF
 		} else {
+			if s.slow != nil {
+				s.police(&b)
+			}
 			s.pull(&b)
 		}
 		s.finish(&b, prelude)
@@ -233,6 +241,10 @@ func (s *Subscription) finish(b *Batch, prelude int) {
 		if s.filter != nil && (s.limits == nil || !s.limits.stopAll) {
 			s.topic.calm(s)
 		}
+	}
+	if s.slow != nil {
+		s.arm()
+		b.Slow, s.slow.acted = s.slow.acted, SlowCatchUp
 	}
 }
 

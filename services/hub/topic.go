@@ -29,6 +29,7 @@ type Topic struct {
 	grown    atomic.Bool // the keeper is to follow partitions that somebody waits for
 	turned   atomic.Bool // partitions became unavailable, or available, and nobody was told yet
 	movers   atomic.Pointer[[]Waker]
+	overdue  atomic.Pointer[overdue] // nil: nothing is
 
 	mu       sync.Mutex // guards the fields below; short
 	id       string
@@ -40,6 +41,7 @@ type Topic struct {
 	capacity int       // of the next one
 	added    int64     // bytes put since they were charged
 	touched  int64     // when anything was put, by the keeper's clock
+	pace     pace
 
 	feedMu  sync.Mutex // guards the fields below
 	feedSeg *segment
@@ -318,6 +320,9 @@ func (t *Topic) put(e *Entry, s step) {
 	t.touched = t.hub.clock.Load()
 	if t.n == len(t.entries) || t.n > 0 && (t.seg.bytes >= maxSegmentBytes || t.touched-t.seg.opened > t.hub.segmentAge) {
 		t.roll()
+	}
+	if t.pace.readers > 0 && len(e.Meta) > 0 {
+		t.arrived()
 	}
 	t.seg.steps[t.n] = s
 	t.entries[t.n] = e

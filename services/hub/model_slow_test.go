@@ -1,0 +1,241 @@
+package hub_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"tailrace.dev/tailrace/services/hub"
+)
+
+// deliver has the source deliver, and notes what arrived at the hub.
+func (w *world) deliver(name string, i int32, n int) int {
+	w.note()
+	n = w.src.Deliver(name, i, n)
+	w.note()
+	return n
+}
+
+// note notes which records have arrived at the hub live, and when. What a partition had when it began to be followed has no such time.
+func (w *world) note() {
+	now := time.Now()
+	for _, name := range topics {
+		t := w.log.topics[name]
+		for i, p := range t.partitions {
+			next, followed := w.src.FollowedTo(name, int32(i))
+			slots := p.now().slots
+			next = min(next, int64(len(slots)))
+			switch {
+			case !followed:
+				p.noted = -1
+			case p.noted < 0, next < p.noted:
+				p.noted = next
+			}
+			for ; followed && p.noted < next; p.noted++ {
+				s := slots[p.noted]
+				if s.kind != plainCommitted || !s.arrived.IsZero() {
+					continue
+				}
+				if s.arrived = now; !s.compacted {
+					t.arrived = now
+				}
+			}
+		}
+	}
+}
+
+// leniency is what a reader with a slow policy is judged by. slack is how long after its bound a policy acts at the latest: the hub notes
+// arrivals in tenths of it.
+type leniency struct {
+	slowAfter time.Duration
+	followed  func(topic string, partition int32) (int64, bool) // up to where the hub has a partition live
+	live      bool                                              // it was live, so that its policy counts
+	behind    time.Duration                                     // how much traffic it was behind when it began to pull
+	unsure    bool                                              // perhaps more: something has no time of arrival
+	counts    bool                                              // what was overdue then must not be delivered
+}
+
+func (r *reader) slack() time.Duration { return r.slowAfter * 3 / 10 }
+
+// look looks, before a pull, how far behind the reader is.
+func (r *reader) look() {
+	r.behind, r.unsure = 0, false
+	stop := r.request.Stop
+	r.counts = r.live && r.request.Slow != hub.SlowCatchUp && !r.conflating() && !stop.AtEnd && len(stop.Positions) == 0
+	if r.races || r.request.Slow == hub.SlowCatchUp {
+		return
+	}
+	for _, c := range r.cursors {
+		for _, v := range c.reach() {
+			for offset := c.pos; offset < v.high(); offset++ {
+				if s := v.slots[offset]; s.kind == plainCommitted && r.wants(s) {
+					behind, known := r.overdue(s)
+					r.behind, r.unsure = max(r.behind, behind), r.unsure || !known
+				}
+			}
+		}
+	}
+}
+
+// overdue says how much traffic has come since a record arrived.
+func (r *reader) overdue(s *plainRecord) (time.Duration, bool) {
+	return r.log.topics[r.request.Topic].arrived.Sub(s.arrived), !s.arrived.IsZero()
+}
+
+func (r *reader) conflating() bool {
+	for _, c := range r.cursors {
+		if c.conflated > c.pos {
+			return true
+		}
+	}
+	return false
+}
+
+// noteLive notes that a reader has everything that the hub has.
+func (r *reader) noteLive() {
+	if r.live || r.races || !r.caughtUp {
+		return
+	}
+	for i, c := range r.cursors {
+		if next, ok := r.followed(r.request.Topic, i); !ok || c.pos != next || c.fresh {
+			return
+		}
+	}
+	r.live = true
+}
+
+// mayAct says why a slow policy must not act: never on a reader within its bound.
+func (r *reader) mayAct(policies ...hub.SlowPolicy) error {
+	for _, policy := range policies {
+		switch {
+		case r.request.Slow != policy:
+		case !r.caughtUp:
+			return errors.New("a slow policy acts before the reader has caught up")
+		case r.races || r.unsure || r.behind >= r.slowAfter || r.conflating():
+			return nil
+		default:
+			return fmt.Errorf("a slow policy acts on a reader %v behind, less than %v", r.behind, r.slowAfter)
+		}
+	}
+	return fmt.Errorf("the slow policy is %d", r.request.Slow)
+}
+
+// judgeSlow judges whether a policy may act, and notes where a conflation ends.
+func (r *reader) judgeSlow(b *hub.Batch) error {
+	switch b.Slow {
+	case hub.SlowConflate:
+		if err := r.mayAct(hub.SlowConflate); err != nil {
+			return err
+		}
+		for i, c := range r.cursors {
+			if c.conflated = 1 << 62; r.races {
+				continue
+			}
+			if next, ok := r.followed(r.request.Topic, i); ok {
+				c.conflated = next
+			}
+			if c.stop >= 0 {
+				c.conflated = min(c.conflated, c.stop)
+			}
+		}
+	case hub.SlowSkip:
+		if err := r.mayAct(hub.SlowSkip, hub.SlowConflate); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judgePatience judges a record that is delivered: the policy must have acted on one that was overdue, and conflation delivers the latest of a key.
+func (r *reader) judgePatience(c *cursor, v *life, offset int64) error {
+	s := v.slots[offset]
+	if offset < c.conflated && !r.races {
+		for later := offset + 1; later < min(c.conflated, v.high()); later++ {
+			if l := v.slots[later]; l.kind == plainCommitted && !l.compacted && sameKey(l, s) {
+				return fmt.Errorf("offset %d is conflated into %d", offset, later)
+			}
+		}
+		return nil
+	}
+	if r.counts && !r.conflating() && len(c.partition.lives) == 1 && offset >= c.conflated {
+		if behind, known := r.overdue(s); known && behind >= r.slowAfter+r.slack() {
+			return fmt.Errorf("offset %d is delivered %v of traffic late, the slow policy does not act", offset, behind)
+		}
+	}
+	return nil
+}
+
+func sameKey(a, b *plainRecord) bool {
+	return a.key != nil && b.key != nil && bytes.Equal(a.key, b.key)
+}
+
+// judgeSkipped judges the gap of a jump: to the head, no less.
+func (r *reader) judgeSkipped(c *cursor, p *hub.Part) error {
+	if err := r.mayAct(hub.SlowSkip, hub.SlowConflate); err != nil {
+		return err
+	}
+	if p.Next <= p.From {
+		return errors.New("is empty or goes back")
+	}
+	if head, ok := r.followed(r.request.Topic, p.Partition); !r.races && ok {
+		if c.stop >= 0 && !c.reset {
+			head = min(head, c.stop)
+		}
+		if p.Next != head {
+			return fmt.Errorf("does not go to the head, which is %d", head)
+		}
+	}
+	err := c.keep(func(v *life) error {
+		if p.Next > v.high() {
+			return fmt.Errorf("goes beyond the log's high watermark %d", v.high())
+		}
+		return v.lost(c.pos, p.From, r.wants)
+	})
+	c.pos, c.conflated = p.Next, 0
+	return err
+}
+
+// judgeConflated judges what a conflation leaves out: records of which a later one has the key, counted.
+func (r *reader) judgeConflated(c *cursor, p *hub.Part) error {
+	if r.request.Slow != hub.SlowConflate || p.Next > c.conflated {
+		return errors.New("nothing is conflated")
+	}
+	err := c.keep(func(v *life) error {
+		if err := v.lost(c.pos, p.From, r.wants); err != nil {
+			return err
+		}
+		least, most := int64(0), int64(0)
+		for offset := p.From; offset < p.Next; offset++ {
+			s := v.slots[offset]
+			if s.kind != plainCommitted || !r.wants(s) {
+				continue
+			}
+			if most++; s.compacted {
+				continue
+			}
+			least++
+			if !r.races && !v.supersedes(s, offset+1, c.conflated) {
+				return fmt.Errorf("offset %d is left out, and no later one has its key", offset)
+			}
+		}
+		if p.Left < least || p.Left > most || p.Left == 0 {
+			return fmt.Errorf("counts %d records, want %d to %d", p.Left, least, most)
+		}
+		return nil
+	})
+	c.pos = p.Next
+	return err
+}
+
+// supersedes says whether a record of [from, to) has the key of s.
+func (v *life) supersedes(s *plainRecord, from, to int64) bool {
+	for offset := from; offset < min(to, v.high()); offset++ {
+		if l := v.slots[offset]; l.kind == plainCommitted && sameKey(l, s) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *reader) judgeLagged() error { return r.mayAct(hub.SlowFail) }
