@@ -250,6 +250,9 @@ func (w *worker) pull(sb *subscription, budget int) int {
 	}
 	for budget > 0 {
 		b, err := sb.sub.Pull(budget)
+		if b.Slow != hub.SlowCatchUp {
+			w.srv.log.Info("reader is slow", "session", s.name, "id", sb.id, "topic", sb.sub.Topic().Name(), "action", b.Slow.String())
+		}
 		if len(b.Parts) > 0 {
 			w.appendBatch(sb, b.Parts)
 			w.told(sb, b.Parts)

@@ -73,7 +73,9 @@ func TestControlPartsBecomeFrames(t *testing.T) {
 	for want, p := range map[string]*hub.Part{
 		`{"op":"gap","id":"a","partition":2,"from":5,"to":9,"reason":"retention"}`:                part(&hub.Entry{Kind: hub.Gap, Reason: hub.GapRetention, Partition: 2, From: 1, Next: 9}, 5, 9),
 		`{"op":"gap","id":"a","partition":2,"from":5,"to":0,"reason":"recreated","topicId":"T2"}`: part(&hub.Entry{Kind: hub.Recreated, Partition: 2, TopicID: "T2"}, 5, 0),
-		`{"op":"topology","id":"a","partitions":7}`:                                               part(&hub.Entry{Kind: hub.Topology, Count: 7}, 5, 5),
+		`{"op":"gap","id":"a","partition":2,"from":5,"to":9,"reason":"conflated","records":3}`: part(
+			&hub.Entry{Kind: hub.Gap, Reason: hub.GapConflated, Partition: 2, From: 5, Next: 9, Left: 3}, 5, 9),
+		`{"op":"topology","id":"a","partitions":7}`: part(&hub.Entry{Kind: hub.Topology, Count: 7}, 5, 5),
 	} {
 		if got := string(frame.AppendControl(nil, "a", p)); got != want {
 			t.Errorf("got %s, want %s", got, want)

@@ -179,7 +179,9 @@ func (r *reader) judgeGap(c *cursor, p *hub.Part) error {
 	}
 	before := c.reach()
 	if reason == hub.GapTruncation || reason == hub.GapRecreated {
-		c.reset, c.conflated = true, 0
+		if c.reset = true; c.conflated > 0 {
+			c.conflated = 1 << 62 // it may go on, or begin anew
+		}
 	}
 	toEnd := r.request.OnOutOfRange == hub.OutOfRangeLatest
 	switch reason {

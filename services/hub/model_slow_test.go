@@ -128,16 +128,8 @@ func (r *reader) judgeSlow(b *hub.Batch) error {
 		if err := r.mayAct(hub.SlowConflate); err != nil {
 			return err
 		}
-		for i, c := range r.cursors {
-			if c.conflated = 1 << 62; r.races {
-				continue
-			}
-			if next, ok := r.followed(r.request.Topic, i); ok {
-				c.conflated = next
-			}
-			if c.stop >= 0 {
-				c.conflated = min(c.conflated, c.stop)
-			}
+		for _, c := range r.cursors {
+			r.conflate(c)
 		}
 	case hub.SlowSkip:
 		if err := r.mayAct(hub.SlowSkip, hub.SlowConflate); err != nil {
@@ -147,10 +139,30 @@ func (r *reader) judgeSlow(b *hub.Batch) error {
 	return nil
 }
 
+// conflate notes where a conflation that begins ends in one partition: at the head.
+func (r *reader) conflate(c *cursor) {
+	c.conflated = 1 << 62
+	if head, known := r.head(c); known {
+		c.conflated = head
+	}
+}
+
+// head is the hub's head in a partition, or the stop. It is not known where the log was cut or made anew: whether the hub has heard of that matters.
+func (r *reader) head(c *cursor) (head int64, known bool) {
+	t, p := r.log.topics[r.request.Topic], c.partition
+	if r.races || len(p.lives) > 1 || t.deleted {
+		return 0, false
+	}
+	if head, known = r.followed(t.name, p.number); c.stop >= 0 {
+		head = min(head, c.stop)
+	}
+	return head, known
+}
+
 // judgePatience judges a record that is delivered: the policy must have acted on one that was overdue, and conflation delivers the latest of a key.
 func (r *reader) judgePatience(c *cursor, v *life, offset int64) error {
 	s := v.slots[offset]
-	if offset < c.conflated && !r.races {
+	if _, known := r.head(c); known && offset < c.conflated {
 		for later := offset + 1; later < min(c.conflated, v.high()); later++ {
 			if l := v.slots[later]; l.kind == plainCommitted && !l.compacted && sameKey(l, s) {
 				return fmt.Errorf("offset %d is conflated into %d", offset, later)
@@ -178,13 +190,8 @@ func (r *reader) judgeSkipped(c *cursor, p *hub.Part) error {
 	if p.Next <= p.From {
 		return errors.New("is empty or goes back")
 	}
-	if head, ok := r.followed(r.request.Topic, p.Partition); !r.races && ok {
-		if c.stop >= 0 && !c.reset {
-			head = min(head, c.stop)
-		}
-		if p.Next != head {
-			return fmt.Errorf("does not go to the head, which is %d", head)
-		}
+	if head, known := r.head(c); known && p.Next != head {
+		return fmt.Errorf("does not go to the head, which is %d", head)
 	}
 	err := c.keep(func(v *life) error {
 		if p.Next > v.high() {
@@ -201,6 +208,7 @@ func (r *reader) judgeConflated(c *cursor, p *hub.Part) error {
 	if r.request.Slow != hub.SlowConflate || p.Next > c.conflated {
 		return errors.New("nothing is conflated")
 	}
+	_, known := r.head(c)
 	err := c.keep(func(v *life) error {
 		if err := v.lost(c.pos, p.From, r.wants); err != nil {
 			return err
@@ -215,7 +223,7 @@ func (r *reader) judgeConflated(c *cursor, p *hub.Part) error {
 				continue
 			}
 			least++
-			if !r.races && !v.supersedes(s, offset+1, c.conflated) {
+			if known && !v.supersedes(s, offset+1, c.conflated) {
 				return fmt.Errorf("offset %d is left out, and no later one has its key", offset)
 			}
 		}

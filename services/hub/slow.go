@@ -1,9 +1,11 @@
 package hub
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"sync/atomic"
+	"time"
 )
 
 // slowness is what a subscription with a slow policy keeps.
@@ -37,6 +39,14 @@ func newSlowness(policy SlowPolicy) *slowness {
 		return nil
 	}
 	return &slowness{policy: policy}
+}
+
+// CheckSlowAfter says why a Config.SlowAfter cannot be.
+func CheckSlowAfter(d time.Duration) error {
+	if d < 100*time.Millisecond || d > time.Hour {
+		return errors.New("want 100ms to 1h")
+	}
+	return nil
 }
 
 // police acts by the slow policy, if the reader is slow.

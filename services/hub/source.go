@@ -157,3 +157,17 @@ const (
 	SlowConflate
 	SlowFail
 )
+
+// String is the policy's name in logs.
+func (p SlowPolicy) String() string {
+	switch p {
+	case SlowSkip:
+		return "skip"
+	case SlowConflate:
+		return "conflate"
+	case SlowFail:
+		return "fail"
+	default:
+		return "catch_up"
+	}
+}

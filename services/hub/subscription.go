@@ -184,7 +184,7 @@ func (s *Subscription) Pull(size int) (Batch, error) {
 	if s.again && s.final == nil {
 		s.wake()
 	}
-	return Batch{}, s.final
+	return Batch{Slow: b.Slow}, s.final
 }
 
 // bound says how much a batch may hold: with limits, no more than they leave, so that no position moves beyond them.

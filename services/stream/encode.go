@@ -48,7 +48,7 @@ func startedMessage(s hub.Started) *tailracev1.Started {
 
 // gapMessage is also how a re-created topic is told.
 func gapMessage(p *hub.Part) *tailracev1.Gap {
-	m := &tailracev1.Gap{Partition: p.Partition, From: p.From, To: p.Next, Reason: tailracev1.GapReason(p.Reason)}
+	m := &tailracev1.Gap{Partition: p.Partition, From: p.From, To: p.Next, Reason: tailracev1.GapReason(p.Reason), Records: p.Left}
 	if p.Kind == hub.Recreated {
 		m.Reason, m.TopicId = tailracev1.GapReason_GAP_REASON_RECREATED, p.TopicID
 	}

@@ -9,6 +9,8 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"tailrace.dev/tailrace/services/hub"
 )
 
 // ending is the message of a log line.
@@ -134,6 +136,12 @@ func (o *observer) started(ctx context.Context, procedure string, peer connect.P
 	o.logger.LogAttrs(ctx, slog.LevelInfo, "stream started", append([]slog.Attr{
 		slog.String("procedure", procedure), slog.String("protocol", peer.Protocol), slog.String("peer", peer.Addr),
 	}, more...)...)
+}
+
+// slow logs that a slow policy acted: at most once in each time that it takes to become slow.
+func (o *observer) slow(ctx context.Context, c *call, policy hub.SlowPolicy) {
+	o.logger.LogAttrs(ctx, slog.LevelInfo, "reader is slow", slog.String("topic", c.topic), slog.String("action", policy.String()),
+		slog.Int64("records", c.records), slog.Duration("duration", time.Since(c.began)))
 }
 
 func (o *observer) log(ctx context.Context, level slog.Level, what ending, procedure string, peer connect.Peer, c *call, v verdict, err error, more ...slog.Attr) {

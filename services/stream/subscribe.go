@@ -121,6 +121,9 @@ func (r *reader) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if batch.Slow != hub.SlowCatchUp {
+			r.server.observer.slow(ctx, r.call, batch.Slow)
+		}
 		if err := r.batch(&batch); err != nil {
 			return err
 		}

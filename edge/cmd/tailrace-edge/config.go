@@ -14,6 +14,7 @@ import (
 
 	"tailrace.dev/tailrace/edge"
 	"tailrace.dev/tailrace/edge/upstream"
+	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/size"
 )
 
@@ -27,6 +28,7 @@ type Config struct {
 	Insecure     bool
 	Upstreams    []string
 	MemoryBudget size.Bytes
+	SlowAfter    time.Duration
 	Edge         edge.Config
 	LogLevel     slog.Level
 }
@@ -37,6 +39,7 @@ func defaultConfig() Config {
 		OpsListen:    "127.0.0.1:8081",
 		Upstreams:    []string{"http://127.0.0.1:7070"},
 		MemoryBudget: 256 << 20,
+		SlowAfter:    hub.DefaultConfig().SlowAfter,
 		Edge:         edge.DefaultConfig(),
 	}
 }
@@ -73,6 +76,7 @@ func parseConfig(args []string, help io.Writer) (Config, error) {
 	fs.Var(&list{values: &c.Edge.AllowedOrigins}, "allowed-origins", "`origins` of pages that may connect, besides this edge's own host, such as https://app.example.org; separated by commas")
 	fs.Var(&list{values: &c.Edge.AllowedHosts}, "allowed-hosts", "`names` under which this edge is reached, besides localhost and loopback addresses; separated by commas")
 	fs.Var(&c.MemoryBudget, "memory-budget", "`size` of what is kept of topics in memory, such as 256MiB; beyond it, readers are served from the service")
+	fs.DurationVar(&c.SlowAfter, "slow-after", c.SlowAfter, "a reader is slow, and its slow policy acts, when it is this much of a topic's traffic behind")
 	fs.DurationVar(&c.Edge.HeartbeatInterval, "heartbeat-interval", c.Edge.HeartbeatInterval, "ping a client that was silent for this long, and tell it something when it was told nothing")
 	fs.DurationVar(&c.Edge.StallTimeout, "stall-timeout", c.Edge.StallTimeout, "give up a client that neither reads nor answers for this long")
 	fs.IntVar(&c.Edge.MaxSessions, "max-sessions", c.Edge.MaxSessions, "most open sockets; more are refused with 503")
@@ -118,6 +122,9 @@ func (c *Config) Validate() error {
 		least := size.Bytes(minMemoryBudget)
 		return fmt.Errorf("-memory-budget %s: want at least %s", &c.MemoryBudget, &least)
 	}
+	if err := hub.CheckSlowAfter(c.SlowAfter); err != nil {
+		return fmt.Errorf("-slow-after %s: %w", c.SlowAfter, err)
+	}
 	if err := c.Edge.Validate(); err != nil {
 		return fmt.Errorf("flags of the sockets: %w", err)
 	}
@@ -134,6 +141,7 @@ func (c *Config) LogValue() slog.Value {
 		slog.String("allowed_origins", strings.Join(c.Edge.AllowedOrigins, ",")),
 		slog.String("allowed_hosts", strings.Join(c.Edge.AllowedHosts, ",")),
 		slog.String("memory_budget", c.MemoryBudget.String()),
+		slog.Duration("slow_after", c.SlowAfter),
 		slog.Duration("heartbeat_interval", c.Edge.HeartbeatInterval),
 		slog.Duration("stall_timeout", c.Edge.StallTimeout),
 		slog.Int("max_sessions", c.Edge.MaxSessions),

@@ -114,7 +114,9 @@ func assemble(cfg *Config, logger *slog.Logger) (*parts, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := hub.New(source, hub.Config{MemoryBudget: int64(cfg.MemoryBudget), Linger: linger, Logger: logger, Registerer: registry})
+	h := hub.New(source, hub.Config{
+		MemoryBudget: int64(cfg.MemoryBudget), Linger: linger, SlowAfter: cfg.SlowAfter, Logger: logger, Registerer: registry,
+	})
 	sockets := cfg.Edge
 	sockets.UpstreamAvailable = source.Available
 	server, err := edge.New(sockets, h, source, web(source), logger, registry)

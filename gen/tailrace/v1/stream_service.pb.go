@@ -194,7 +194,9 @@ func (OutOfRangePolicy) EnumDescriptor() ([]byte, []int) {
 	return file_tailrace_v1_stream_service_proto_rawDescGZIP(), []int{2}
 }
 
-// SlowPolicy says what happens to a reader that is far behind the live end (more than ten seconds of the topic's traffic).
+// SlowPolicy says what happens to a reader that is far behind the live end: it has not taken a record that came more than ten seconds (the service's
+// -slow-after) of the topic's traffic before the newest one. A subscription that starts in the past is not slow until it has been live once. The policy acts
+// when the reader takes something again.
 type SlowPolicy int32
 
 const (
@@ -202,9 +204,10 @@ const (
 	SlowPolicy_SLOW_POLICY_UNSPECIFIED SlowPolicy = 0
 	// It is re-read from Kafka and loses nothing.
 	SlowPolicy_SLOW_POLICY_CATCH_UP SlowPolicy = 1
-	// It jumps to the end; a gap says over what.
+	// It jumps to the end; a gap SLOW for each partition says over what.
 	SlowPolicy_SLOW_POLICY_SKIP SlowPolicy = 2
-	// It gets the latest record of each key; a gap counts the others.
+	// It gets, of what it is behind, the latest record of each key (of each partition), and every record without key, in order. What is left out
+	// between them is a gap CONFLATED each time, with the number of records. Tombstones are records. More than 10000 such records or 4 MiB: as SKIP.
 	SlowPolicy_SLOW_POLICY_CONFLATE SlowPolicy = 3
 	// The stream ends with RESOURCE_EXHAUSTED, reason LAGGED.
 	SlowPolicy_SLOW_POLICY_FAIL SlowPolicy = 4

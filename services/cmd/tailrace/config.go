@@ -12,6 +12,7 @@ import (
 
 	"github.com/peterbourgon/ff/v3"
 
+	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/kafka"
 	"tailrace.dev/tailrace/services/size"
 )
@@ -31,6 +32,7 @@ type Config struct {
 	DataDir      string // -kafka.data-dir
 	Kafka        kafka.Config
 	MemoryBudget size.Bytes
+	SlowAfter    time.Duration
 	Demo         bool
 	DrainTimeout time.Duration
 	LogLevel     slog.Level
@@ -45,6 +47,7 @@ func defaultConfig() Config {
 		OpsListen:    "127.0.0.1:7071",
 		Kafka:        kafka.DefaultConfig(),
 		MemoryBudget: 256 << 20,
+		SlowAfter:    hub.DefaultConfig().SlowAfter,
 		DrainTimeout: 10 * time.Second,
 	}
 	c.Kafka.Bootstrap = "127.0.0.1:9092"
@@ -90,6 +93,7 @@ func parseConfig(args []string, help io.Writer) (Config, error) {
 	fs.IntVar(&c.Kafka.Consumers, "kafka.consumers", c.Kafka.Consumers, "consumers that share the followed partitions; more use more cores")
 	fs.IntVar(&c.Kafka.HistoryReaders, "kafka.history-readers", c.Kafka.HistoryReaders, "consumers that read history for those who start in the past or fell behind")
 	fs.Var(&c.MemoryBudget, "memory-budget", "`size` of what is kept of topics in memory, such as 256MiB; beyond it, readers are served from Kafka")
+	fs.DurationVar(&c.SlowAfter, "slow-after", c.SlowAfter, "a reader is slow, and its slow policy acts, when it is this much of a topic's traffic behind")
 	fs.BoolVar(&c.Demo, "demo", c.Demo, "keep a small topic \"demo\" alive; with -kafka embedded only")
 	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long calls under way may take when the process is told to end")
 	fs.TextVar(&c.LogLevel, "log-level", c.LogLevel, "`level` of the log on standard error: debug, info, warn or error")
@@ -130,6 +134,9 @@ func (c *Config) Validate() error {
 		least := size.Bytes(minMemoryBudget)
 		return fmt.Errorf("-memory-budget %s: want at least %s", &c.MemoryBudget, &least)
 	}
+	if err := hub.CheckSlowAfter(c.SlowAfter); err != nil {
+		return fmt.Errorf("-slow-after %s: %w", c.SlowAfter, err)
+	}
 	if c.DrainTimeout <= 0 || c.DrainTimeout > time.Hour {
 		return fmt.Errorf("-drain-timeout %s: want more than 0, at most 1h", c.DrainTimeout)
 	}
@@ -149,6 +156,7 @@ func (c *Config) LogValue() slog.Value {
 		slog.Int("kafka_consumers", c.Kafka.Consumers),
 		slog.Int("kafka_history_readers", c.Kafka.HistoryReaders),
 		slog.String("memory_budget", c.MemoryBudget.String()),
+		slog.Duration("slow_after", c.SlowAfter),
 		slog.Bool("demo", c.Demo),
 		slog.Duration("drain_timeout", c.DrainTimeout),
 		slog.String("log_level", c.LogLevel.String()),

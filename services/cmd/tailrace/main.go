@@ -131,6 +131,7 @@ func assemble(cfg *Config, broker *embedded.Broker, logger *slog.Logger) (*parts
 	h := hub.New(client, hub.Config{
 		MemoryBudget:   int64(cfg.MemoryBudget),
 		HistoryReaders: cfg.Kafka.HistoryReaders,
+		SlowAfter:      cfg.SlowAfter,
 		Logger:         logger,
 		Registerer:     registry,
 	})
