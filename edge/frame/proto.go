@@ -102,7 +102,7 @@ func setControl(m *tailracev1.ServerFrame, f Control) {
 	gap := func(reason hub.GapReason, topicID string) {
 		p := f.Part
 		m.Op = &tailracev1.ServerFrame_Gap{Gap: &tailracev1.GapFrame{Id: f.ID, Topic: f.Topic, Gap: &tailracev1.Gap{
-			Partition: p.Partition, From: p.From, To: p.Next, Reason: tailracev1.GapReason(reason), TopicId: topicID,
+			Partition: p.Partition, From: p.From, To: p.Next, Reason: tailracev1.GapReason(reason), Records: p.Left, TopicId: topicID,
 		}}}
 	}
 	switch f.Part.Kind {

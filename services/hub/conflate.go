@@ -51,6 +51,7 @@ func (s *Subscription) conflate(b *Batch) bool {
 		c := &conflation{latest: map[string]*kept{}}
 		c.cursor = behind{partition: bh.partition, epoch: bh.epoch, pos: bh.pos, target: to, reads: &reading{into: c}}
 		if bh.reads != nil {
+			s.abandon(bh)
 			c.cursor.reads.gaps = slices.Clone(bh.reads.gaps)
 		}
 		sl.conflations = append(sl.conflations, c)
@@ -210,10 +211,10 @@ func (s *Subscription) tell(b *Batch, bh *behind, c *conflation) {
 		c.order[0] = nil
 		s.hold(c, -k.cost())
 	}
-	if b.full() {
+	to := c.cursor.target
+	if bh.pos < to && b.full() {
 		return
 	}
-	to := c.cursor.target
 	c.leaveOut(b, bh, c.seen, to)
 	if bh.pos < to {
 		b.add(&Entry{Kind: Advance, Partition: bh.partition, From: bh.pos, Next: to, End: -1}, 0, 0, bh.pos, to)
@@ -241,6 +242,7 @@ func (s *Subscription) forgetConflation(partition int32) {
 		return
 	}
 	s.hold(c, -c.held)
+	s.abandon(&c.cursor)
 	s.slow.conflations = slices.DeleteFunc(s.slow.conflations, func(other *conflation) bool { return other == c })
 }
 
@@ -248,6 +250,7 @@ func (s *Subscription) forgetConflation(partition int32) {
 func (s *Subscription) dropConflations() {
 	for _, c := range s.slow.conflations {
 		s.hold(c, -c.held)
+		s.abandon(&c.cursor)
 	}
 	s.slow.conflations = nil
 }

@@ -15,7 +15,7 @@ const (
 	budgetSlack = 64 << 10        // what may be over the budget: the newest entry of a ring, a chunk that somebody is about to read
 	lingerSlack = 2 * time.Second // how long after its linger a partition may be followed
 	glance      = 100 * time.Millisecond
-	patience    = 8 * time.Second // how long the hub may rest before it asks a source again
+	patience    = 20 * time.Second // how long the hub may rest: before it asks a source again, or gives up who does not come for a chunk
 )
 
 // quiesce delivers, and pulls, woken by wakers alone, until nobody was woken for a while; then whoever is open must be where the log ends.
@@ -31,9 +31,10 @@ func (w *world) quiesce() error {
 				return err
 			}
 		} else {
-			idle += glance
-			w.deliverAll()     // somebody may have begun to follow
-			time.Sleep(glance) //nolint:forbidigo // the bubble's clock
+			rest := max(glance, idle/8)
+			idle += rest
+			w.deliverAll()   // somebody may have begun to follow
+			time.Sleep(rest) //nolint:forbidigo // the bubble's clock
 		}
 		if err := w.settle(); err != nil {
 			return err

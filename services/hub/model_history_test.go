@@ -106,7 +106,7 @@ func newHistory(seed uint64) history {
 	for at := range 20 + random.IntN(120) {
 		h.steps = append(h.steps, step{at: at, op: drawn[random.IntN(len(drawn))], a: random.Uint32(), b: random.Uint32()})
 	}
-	h.setup.SlowAfter = pick(100*time.Millisecond, time.Second, 5*time.Second) // last: what is drawn before stays what it was
+	h.setup.SlowAfter = pick(500*time.Millisecond, 2*time.Second, 5*time.Second) // last: what is drawn before stays what it was
 	return h
 }
 

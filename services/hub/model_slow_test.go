@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"tailrace.dev/tailrace/services/hub"
@@ -15,6 +17,33 @@ func (w *world) deliver(name string, i int32, n int) int {
 	n = w.src.Deliver(name, i, n)
 	w.note()
 	return n
+}
+
+// stall lets records come while nobody reads, for longer than a reader may be behind; before that, most readers may become live.
+func (w *world) stall(random *rand.Rand, t *plainTopic) error {
+	if random.IntN(4) > 0 {
+		w.deliverAll()
+		if err := w.settle(); err != nil {
+			return err
+		}
+		if err := w.pullWoken(4000); err != nil {
+			return err
+		}
+	}
+	for range 5 + random.IntN(3) {
+		time.Sleep(w.setup.SlowAfter / 4) //nolint:forbidigo // the bubble's clock
+		if i := random.Int32N(t.count()); !t.deleted {
+			records := w.draw(random, i, t.count())
+			w.src.Append(t.name, i, records...)
+			t.partitions[i].append(plainCommitted, records...)
+			w.tracef("%s/%d: %d records appended, up to %d", t.name, i, len(records), t.partitions[i].now().high())
+			w.deliver(t.name, i, -1)
+		}
+		if err := w.settle(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // note notes which records have arrived at the hub live, and when. What a partition had when it began to be followed has no such time.
@@ -67,8 +96,13 @@ func (r *reader) look() {
 		return
 	}
 	for _, c := range r.cursors {
-		for _, v := range c.reach() {
-			for offset := c.pos; offset < v.high(); offset++ {
+		reached := c.reach()
+		for _, v := range c.partition.lives[reached[0].index:] {
+			from := c.pos
+			if !slices.Contains(reached, v) {
+				from = min(from, v.fork) // it has yet to be told
+			}
+			for offset := from; offset < v.high(); offset++ {
 				if s := v.slots[offset]; s.kind == plainCommitted && r.wants(s) {
 					behind, known := r.overdue(s)
 					r.behind, r.unsure = max(r.behind, behind), r.unsure || !known

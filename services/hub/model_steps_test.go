@@ -118,6 +118,9 @@ func (w *world) do(s step) error {
 			return w.close(seat)
 		}
 	case opSleep:
+		if random.IntN(3) == 0 {
+			return w.stall(random, t)
+		}
 		time.Sleep([]time.Duration{
 			time.Millisecond, 20 * time.Millisecond, 200 * time.Millisecond, time.Second, w.setup.Linger + time.Second, w.setup.Retain + time.Second,
 		}[random.IntN(6)])

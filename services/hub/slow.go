@@ -210,7 +210,7 @@ func (s *Subscription) left(b *Batch, do func(bh *behind, to int64)) {
 		if tells || !known || bh.reads != nil && len(bh.reads.gaps) > 0 {
 			do(bh, to)
 		} else {
-			bh.pass(to)
+			s.pass(bh, to)
 		}
 	}
 	for k, bh := range slices.Backward(s.behind) {
@@ -221,8 +221,32 @@ func (s *Subscription) left(b *Batch, do func(bh *behind, to int64)) {
 }
 
 // pass moves a position without reading.
-func (bh *behind) pass(to int64) {
+func (s *Subscription) pass(bh *behind, to int64) {
+	s.abandon(bh)
 	bh.pos, bh.epoch, bh.reads = to, -1, nil
+}
+
+// abandon gives up what history was asked for in a partition.
+func (s *Subscription) abandon(bh *behind) {
+	if r := bh.reads; r != nil && r.lane.topic != nil {
+		s.hub.history.abandon(r.lane, bh.pos, s)
+	}
+}
+
+// abandon notes that s does not come for the chunk at pos, so that nobody else has to wait until it is given up.
+func (hs *history) abandon(key laneKey, pos int64, s *Subscription) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	l := hs.lanes[key]
+	if l == nil {
+		return
+	}
+	if c := l.cover(pos); c != nil {
+		hs.arrived(c) // if another waits for it too, it may have to be read again
+	}
+	for _, w := range l.wants {
+		w.waiters = slices.DeleteFunc(w.waiters, func(other *Subscription) bool { return other == s })
+	}
 }
 
 // skip jumps to the head, and tells a gap for each partition where something is passed over. It returns false if there is none.
@@ -230,7 +254,7 @@ func (s *Subscription) skip(b *Batch) (skipped bool) {
 	s.slow.spilled = false
 	s.left(b, func(bh *behind, to int64) {
 		b.add(&Entry{Kind: Gap, Reason: GapSlow, Partition: bh.partition, From: bh.pos, Next: to, End: -1}, 0, 0, bh.pos, to)
-		bh.pass(to)
+		s.pass(bh, to)
 		skipped = true
 	})
 	if skipped {

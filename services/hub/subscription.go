@@ -138,6 +138,9 @@ func (s *Subscription) Close() {
 		s.dropConflations()
 		s.topic.unpaced()
 	}
+	for i := range s.behind {
+		s.abandon(&s.behind[i])
+	}
 	s.behind, s.parts, s.prelude, s.started, s.ends = nil, nil, nil, nil, nil
 }
 
