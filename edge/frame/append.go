@@ -61,21 +61,21 @@ func AppendCaughtUp(dst []byte, id string) []byte {
 // AppendGap appends offsets that will not be delivered. A reason without a name here is told as "unspecified". topicID names the log that
 // goes on at to, where it is another one; else it is empty.
 func AppendGap(dst []byte, id string, partition int32, from, to int64, reason hub.GapReason, topicID string) []byte {
-	return appendGap(dst, id, &hub.Entry{Partition: partition, Reason: reason, TopicID: topicID}, from, to)
+	return appendGap(dst, id, partition, from, to, reason, 0, topicID)
 }
 
-// appendGap appends the gap that e says, clipped to [from, to).
-func appendGap(dst []byte, id string, e *hub.Entry, from, to int64) []byte {
+// appendGap appends a gap that leaves out that many records, if they are counted.
+func appendGap(dst []byte, id string, partition int32, from, to int64, reason hub.GapReason, left int64, topicID string) []byte {
 	dst = appendString(append(dst, `{"op":"gap","id":`...), id)
-	dst = appendInt(append(dst, `,"partition":`...), int64(e.Partition))
+	dst = appendInt(append(dst, `,"partition":`...), int64(partition))
 	dst = appendInt(append(dst, `,"from":`...), from)
 	dst = appendInt(append(dst, `,"to":`...), to)
-	dst = appendString(append(dst, `,"reason":`...), gapReason(e.Reason))
-	if e.Left > 0 {
-		dst = appendInt(append(dst, `,"records":`...), e.Left)
+	dst = appendString(append(dst, `,"reason":`...), gapReason(reason))
+	if left > 0 {
+		dst = appendInt(append(dst, `,"records":`...), left)
 	}
-	if e.TopicID != "" {
-		dst = appendString(append(dst, `,"topicId":`...), e.TopicID)
+	if topicID != "" {
+		dst = appendString(append(dst, `,"topicId":`...), topicID)
 	}
 	return append(dst, '}')
 }
@@ -91,7 +91,7 @@ func AppendTopology(dst []byte, id string, partitions int32) []byte {
 func AppendControl(dst []byte, id string, p *hub.Part) []byte {
 	switch p.Kind {
 	case hub.Gap:
-		return appendGap(dst, id, p.Entry, p.From, p.Next)
+		return appendGap(dst, id, p.Partition, p.From, p.Next, p.Reason, p.Left, "")
 	case hub.Recreated:
 		return AppendGap(dst, id, p.Partition, p.From, p.Next, hub.GapRecreated, p.TopicID)
 	case hub.Topology:
