@@ -105,7 +105,7 @@ func (s *Server) welcome(ctx context.Context, conn *net.TCPConn) {
 		}
 		return
 	}
-	if err != nil || !isSocket(r) {
+	if err != nil || !isSocket(r) || !plain(r) {
 		s.requests.take(conn, head) // what can't be understood is answered there too
 		return
 	}
@@ -136,6 +136,17 @@ func readHead(conn net.Conn) (head []byte, end int, err error) {
 			return nil, 0, err
 		}
 	}
+}
+
+// plain says whether a head is one that the HTTP server lets through: http.ReadRequest alone does not mind header names with a space in them, which
+// a proxy may have understood otherwise, or a version of HTTP that does not exist.
+func plain(r *http.Request) bool {
+	for name := range r.Header {
+		if strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, c) }) {
+			return false
+		}
+	}
+	return r.ProtoMajor == 1
 }
 
 // isSocket says whether a request is for a socket: /ws, or /ws/ and a topic.
@@ -200,7 +211,7 @@ func (s *Server) judge(r *http.Request) *refused {
 		return &refused{status: http.StatusMisdirectedRequest, text: "this host is not served here"}
 	case !hasToken(r.Header["Upgrade"], "websocket") || !hasToken(r.Header["Connection"], "upgrade"):
 		return bad("not a WebSocket upgrade")
-	case r.Header.Get("Sec-Websocket-Version") != "13":
+	case !slices.Equal(r.Header["Sec-Websocket-Version"], []string{"13"}):
 		return &refused{http.StatusUpgradeRequired, "WebSocket version 13 is spoken here", http.Header{
 			"Sec-Websocket-Version": {"13"}, "Upgrade": {"websocket"}, "Connection": {"Upgrade"},
 		}}

@@ -140,11 +140,11 @@ func (u *query) parameter(name, v string) {
 		r.Start.Kind, r.Start.Time = hub.AtTime, t
 	case "last":
 		u.starts++
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 || n > maxLast {
+		n, ok := digits(v)
+		if !ok || n < 1 || n > maxLast {
 			u.fail.set(name, fmt.Sprintf("must be an integer from 1 to %d", maxLast))
 		}
-		r.Start.Kind, r.Start.Last = hub.Last, n
+		r.Start.Kind, r.Start.Last = hub.Last, int(n)
 	case "until":
 		r.Stop.AtEnd = true
 		if v != "end" {
@@ -184,7 +184,7 @@ func (u *query) positions(v string) []hub.Position {
 		partition, at, _ := strings.Cut(part, ":")
 		offset, epoch, hasEpoch := strings.Cut(at, ":")
 		p, ok := parsePartition(partition)
-		n, err := strconv.ParseInt(offset, 10, 64)
+		n, number := digits(offset)
 		pos := hub.Position{Partition: p, Offset: n, Epoch: -1}
 		if hasEpoch {
 			var known bool
@@ -192,7 +192,7 @@ func (u *query) positions(v string) []hub.Position {
 			ok = ok && known
 		}
 		_, twice := seen[p]
-		if !ok || twice || err != nil || n < 0 || n > maxNumber || len(ps) == maxPartitions {
+		if !ok || twice || !number || n > maxNumber || len(ps) == maxPartitions {
 			u.fail.set("positions", "must be like 0:12,1:40 or 0:12:5, each partition once; the third is a leader epoch")
 			return nil
 		}
@@ -200,6 +200,12 @@ func (u *query) positions(v string) []hub.Position {
 		ps = append(ps, pos)
 	}
 	return ps
+}
+
+// digits reads a number that has no sign and no leading zeros.
+func digits(s string) (int64, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil && n >= 0 && strconv.FormatInt(n, 10) == s
 }
 
 func word[T any](u *query, name, v string, words map[string]T) T {

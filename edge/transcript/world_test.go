@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tailrace.dev/tailrace/edge"
+	"tailrace.dev/tailrace/edge/console"
 	"tailrace.dev/tailrace/edge/upstream"
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/hub/hubtest"
@@ -192,6 +193,7 @@ func (w *world) startEdge() {
 	sockets := w.set.edge
 	sockets.UpstreamAvailable = source.Available
 	mux := http.NewServeMux()
+	mux.Handle("/", console.Handler())
 	mux.Handle("/api/topics", source.TopicsHandler())
 	if w.edge, err = edge.New(sockets, w.hub, source, mux, log, w.registry); err != nil {
 		w.t.Fatal(err)
