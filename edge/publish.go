@@ -103,6 +103,8 @@ func (w *worker) startPublish(s *session) {
 		ask := access.Request{Identity: s.identity, Action: access.ActionPublish, Topic: topic}
 		if err := access.Allow(ctx, ask); err != nil {
 			result.err = denied{err}
+		} else if len(topic) > maxTopic {
+			result.err = hub.ErrUnknownTopic
 		} else {
 			result.results, result.err = srv.publisher.Publish(ctx, topic, records)
 		}

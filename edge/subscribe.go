@@ -14,6 +14,9 @@ import (
 // maxRunning is the number of subscribes of one session that are under way at once; the others wait for them.
 const maxRunning = 16
 
+// maxTopic is the longest name that a topic can have (Kafka's Topic.MAX_NAME_LENGTH): a longer one need not travel to be unknown.
+const maxTopic = 249
+
 // crowd is the subscriptions of one worker to a whole topic: those that Moved is for.
 type crowd struct {
 	topic *hub.Topic
@@ -72,6 +75,8 @@ func (w *worker) startSubscribe(sb *subscription) {
 		ask := access.Request{Identity: s.identity, Action: access.ActionSubscribe, Topic: request.Topic, Keys: request.Keys}
 		if err := access.Allow(ctx, ask); err != nil {
 			result.err = denied{err}
+		} else if len(request.Topic) > maxTopic {
+			result.err = hub.ErrUnknownTopic
 		} else {
 			result.sub, result.err = srv.hub.Subscribe(ctx, request, w.inbox, token)
 		}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"tailrace.dev/tailrace/edge/frame/frametest"
 )
 
 // actor is a client of a dialogue: a socket, or the answer that it got instead of one.
@@ -22,9 +24,10 @@ type actor struct {
 	answer   *answerIn
 	events   chan event
 	reading  gate
-	silent   atomic.Bool // answers no pings
-	saidBye  bool        // a close frame of ours
-	over     bool        // the connection has ended
+	silent   atomic.Bool  // answers no pings
+	lastID   atomic.Value // of the last event of a stream
+	saidBye  bool         // a close frame of ours
+	over     bool         // the connection has ended
 	sync.WaitGroup
 }
 
@@ -118,7 +121,14 @@ func (a *actor) read() {
 	}
 }
 
-func decodeMessage(_ string, payload []byte) (map[string]any, string, error) {
+// decodeMessage reads a message of the edge, in the words of the JSON form.
+func decodeMessage(protocol string, payload []byte) (map[string]any, string, error) {
+	if protocol == protocolProto {
+		var err error
+		if payload, err = frametest.Server(payload); err != nil {
+			return nil, "", err
+		}
+	}
 	v, err := decodeJSON(payload)
 	if err != nil {
 		return nil, "", fmt.Errorf("%.300s: %w", payload, err)
@@ -130,7 +140,13 @@ func decodeMessage(_ string, payload []byte) (map[string]any, string, error) {
 	return m, string(payload), nil
 }
 
-func encodeMessage(_, text string) ([]byte, error) { return []byte(text), nil }
+// encodeMessage makes a client's message of the words of the JSON form.
+func encodeMessage(protocol, text string) ([]byte, error) {
+	if protocol == protocolProto {
+		return frametest.Client([]byte(text))
+	}
+	return []byte(text), nil
+}
 
 // next returns what comes next.
 func (a *actor) next() (event, error) {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -20,17 +21,15 @@ func exchange(addr, method, raw string, cut bool) (string, error) {
 		return "", err
 	}
 	defer conn.Close()
-	sent := make(chan error, 1)
-	go func() {
-		_, err := io.WriteString(conn, raw)
-		if err == nil && cut {
-			err = conn.CloseWrite()
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		if _, err := io.WriteString(conn, raw); err == nil && cut { // the server may not want to read it
+			_ = conn.CloseWrite()
 		}
-		sent <- err
-	}()
+	})
 	got, err := answerOf(conn, method)
 	conn.Close()
-	<-sent // what the server did not want to read
+	sending.Wait()
 	return got, err
 }
 

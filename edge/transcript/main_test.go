@@ -25,6 +25,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// size picks the CI size or the full size.
+func size(ci, whole int) int {
+	if *full {
+		return whole
+	}
+	return ci
+}
+
 func proof(t testing.TB, format string, args ...any) {
 	t.Helper()
 	which := "CI size"

@@ -4,34 +4,38 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 )
 
-// TestTranscripts replays every dialogue against a whole edge.
+// TestTranscripts replays every dialogue against a whole edge, a world for each file and subprotocol.
 func TestTranscripts(t *testing.T) {
 	for _, s := range scripts(t) {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			set, err := s.world()
-			if err != nil {
-				t.Fatal(err)
+		for _, protocol := range protocols() {
+			if !slices.ContainsFunc(s.dialogues, func(d *dialogue) bool { return d.speaks(protocol) }) {
+				continue
 			}
-			w := newWorld(t, set)
-			for _, d := range s.dialogues {
-				for _, protocol := range protocols() {
+			t.Run(s.name+" "+strings.TrimPrefix(protocol, "tailrace.v1."), func(t *testing.T) {
+				t.Parallel()
+				set, err := s.world()
+				if err != nil {
+					t.Fatal(err)
+				}
+				w := newWorld(t, set)
+				for _, d := range s.dialogues {
 					if d.speaks(protocol) {
-						t.Run(d.title+" "+protocol, func(t *testing.T) { w.replay(t, d, protocol) })
+						t.Run(d.title, func(t *testing.T) { w.replay(t, d, protocol) })
 					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 
 // protocols are the subprotocols in which dialogues are held.
-func protocols() []string { return []string{protocolJSON} }
+func protocols() []string { return []string{protocolJSON, protocolProto} }
 
 // play is a dialogue that is being replayed.
 type play struct {
@@ -117,26 +121,39 @@ func (p *play) step(steps []step) error {
 	return p.messages(a, wants)
 }
 
-// do lets a client act; open makes the client.
+// do lets a client act; open, stream and requests make the client.
 func (p *play) do(who, text string) error {
 	verb, rest, _ := strings.Cut(text, " ")
-	if verb != "open" {
-		a := p.actors[who]
-		if a == nil || a.socket == nil {
+	before := p.actors[who]
+	switch verb {
+	case "open", "stream", "GET", "POST", "PUT", "OPTIONS":
+	default:
+		if before == nil || before.socket == nil {
 			return errors.New("there is no socket")
 		}
-		return a.do(text)
+		return before.do(text)
 	}
+	rest, body, _ := strings.Cut(rest, " || ")
 	parts := strings.Split(rest, " | ")
 	header := http.Header{}
 	for _, line := range parts[1:] {
 		name, value, _ := strings.Cut(line, ": ")
+		if value == "$last" && before != nil {
+			value, _ = before.lastID.Load().(string)
+		}
 		header.Add(name, value)
 	}
 	a := &actor{name: who, addr: p.w.web, protocol: p.protocol}
 	p.actors[who] = a
 	p.order = append(p.order, a)
-	return a.open(strings.TrimSpace(parts[0]), header)
+	switch path := strings.TrimSpace(parts[0]); verb {
+	case "open":
+		return a.open(path, header)
+	case "stream":
+		return a.stream(path, header)
+	default:
+		return a.request(verb, path, header, body)
+	}
 }
 
 // messages waits for messages, in any order. The welcome, heartbeats and pings may come between unless they are waited for.
@@ -246,18 +263,37 @@ func (p *play) expectAnswer(a *actor, status int, rest string) error {
 	}
 	a.over = true
 	parts := strings.Split(rest, " | ")
-	body, err := unquoted(strings.TrimSpace(parts[0]))
-	if err != nil {
-		return err
-	}
-	if a.answer.status != status || strings.TrimSpace(a.answer.body) != body {
+	if a.answer.status != status {
 		return a.answer
+	}
+	if err := p.compareBody(strings.TrimSpace(parts[0]), strings.TrimSpace(a.answer.body)); err != nil {
+		return err
 	}
 	for _, line := range parts[1:] {
 		name, value, _ := strings.Cut(line, ": ")
 		if got := a.answer.header.Get(name); got != value {
 			return fmt.Errorf("header %s is %q", name, got)
 		}
+	}
+	return nil
+}
+
+// compareBody compares a body with JSON, a quoted string, or nothing.
+func (p *play) compareBody(want, got string) error {
+	if !strings.HasPrefix(want, "{") {
+		text, err := unquoted(want)
+		if err == nil && text != got {
+			err = fmt.Errorf("got the body %q", got)
+		}
+		return err
+	}
+	pattern, err := decodeJSON([]byte(want))
+	if err != nil {
+		return err
+	}
+	value, err := decodeJSON([]byte(got))
+	if err != nil || !p.names.match(pattern, value) {
+		return fmt.Errorf("got the body %q", got)
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ func expand(s string) string {
 	})
 }
 
-// for says whether a dialogue is held in a subprotocol. Bytes of one subprotocol mean nothing in the other.
+// speaks says whether a dialogue is held in a subprotocol. Bytes of one subprotocol mean nothing in the other.
 func (d *dialogue) speaks(protocol string) bool {
 	switch d.only {
 	case "json":
@@ -137,5 +137,9 @@ func (d *dialogue) speaks(protocol string) bool {
 	case "proto":
 		return protocol == protocolProto
 	}
-	return !slices.ContainsFunc(d.steps, func(s step) bool { return s.kind == "!" && strings.HasPrefix(s.text, "text") }) || protocol == protocolJSON
+	onlyJSON := func(s step) bool {
+		verb, _, _ := strings.Cut(strings.TrimSuffix(s.text, "-"), " ")
+		return s.kind == "!" && slices.Contains([]string{"text", "text-", "stream", "GET", "POST", "PUT", "OPTIONS"}, verb)
+	}
+	return !slices.ContainsFunc(d.steps, onlyJSON) || protocol == protocolJSON
 }
