@@ -135,7 +135,7 @@ func badURLs() []misdeed {
 		"unknown start": "start=newest", "last is 0": "last=0", "last is -1": "last=-1", "last is 1e999": "last=1e999", "last is empty": "last=", "last is huge": "last=99999999999999999999",
 		"time is a number": "time=1764518400000", "positions is empty": "positions=", "positions without an offset": "positions=0", "position twice": "positions=0:1,0:2",
 		"position is negative": "positions=0:-1", "position of -1": "positions=-1:0", "position is 2^53": "positions=0:9007199254740992", "position with a plus": "positions=0:%2B1",
-		"position with an epoch": "positions=0:1:2", "partition is x": "partition=x", "partition is 01": "partition=01", "partition is -1": "partition=-1", "partition is 2^31": "partition=2147483648",
+		"position with a bad epoch": "positions=0:1:x", "partition is x": "partition=x", "partition is 01": "partition=01", "partition is -1": "partition=-1", "partition is 2^31": "partition=2147483648",
 		"keyBase64 is bad": "keyBase64=%25", "until is unknown": "until=never", "as is unknown": "as=xml", "slow is unknown": "slow=fast", "onOutOfRange is unknown": "onOutOfRange=x",
 		"1,001 keys": "key=a" + strings.Repeat("&key=a", 1000), "a parameter with NUL": "a%00b=1", "a parameter that is not UTF-8": "%ff=1",
 	} {
