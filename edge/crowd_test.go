@@ -42,6 +42,7 @@ func TestInterleaving(t *testing.T) {
 	cfg.HeartbeatInterval = 20 * time.Millisecond
 	cfg.LifeGrace = patience
 	cfg.StallTimeout = 2 * patience
+	cfg.SubscribeTimeout = patience
 	r := start(t, cfg)
 	r.src.CreateTopic("orders", 4)
 	clients, rounds := 8, size(5000, 60000)

@@ -21,7 +21,7 @@ func isEvents(r *http.Request) bool {
 // refusalOfEvents answers a request for a stream at once, or returns the session to be, which is counted in.
 func (s *Server) refusalOfEvents(r *http.Request) (*session, *refused) {
 	x, no := s.judgeEvents(r)
-	if no != nil && no.status >= 300 {
+	if no != nil && no.text != "" {
 		s.metrics.refused.WithLabelValues(kindEvents, strconv.Itoa(no.status)).Inc()
 	}
 	return x, no
