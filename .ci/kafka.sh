@@ -122,10 +122,15 @@ CONF
 }
 
 launch() { # DIR ID: start one broker, do not wait
-  local d=$1 i=$2 log=$1/log/broker-$2.log p
+  local d=$1 i=$2 log=$1/log/broker-$2.log p k
   pid_of "$d" "$i" >/dev/null && die "broker $i already runs"
   for p in $(sed -n 's/^listeners=//p' "$d/conf/broker-$i.properties" | grep -oE '[0-9]+(,|$)' | tr -d ,); do
-    if (: <"/dev/tcp/127.0.0.1/$p") 2>/dev/null; then die "port $p is taken"; fi
+    # one that was killed has lost its name before its sockets: give it a moment
+    for ((k = 0; k < 100; k++)); do
+      (: <"/dev/tcp/127.0.0.1/$p") 2>/dev/null || break
+      if [ ! -f "$log" ] || [ "$k" = 99 ]; then die "port $p is taken"; fi
+      sleep 0.1
+    done
   done
   touch "$log"; wc -c <"$log" >"$d/run/broker-$i.offset"
   # shellcheck disable=SC2046,SC2086

@@ -105,6 +105,8 @@ func (r *reader) onPosition(partition int32, to int64, epoch int32) error {
 	r.next[partition] = to
 	if epoch >= 0 {
 		r.epoch[partition] = epoch
+	} else {
+		delete(r.epoch, partition)
 	}
 	return nil
 }

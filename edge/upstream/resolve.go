@@ -119,6 +119,8 @@ func resolved(m *tailracev1.Started, log *tailracev1.Topic, q hub.Query) hub.Res
 		r.Oldest = min(oldest[r.Partition], start)
 		position, named := asked[r.Partition]
 		switch {
+		case named && start < position && position <= r.End && (q.TopicID == "" || q.TopicID == res.TopicID):
+			r.Start, r.Lost = position, position-start // a truncation: other records are in their place
 		case named && position != start:
 			r.Oldest, r.Start = start, position
 		case q.Start.Kind == hub.Earliest:

@@ -60,6 +60,10 @@ func TestResolveTakesWhatStartedSays(t *testing.T) {
 			hub.Query{Keys: [][]byte{[]byte("k")}, Start: hub.Start{Kind: hub.Last, Last: 4}}, started("A", 2, from(1, 11, 30)),
 			[]hub.ResolvedPartition{resolvedPartition(1, 7, 11, 30)},
 		},
+		"a position in a branch that is lost": {
+			hub.Query{TopicID: "A", Start: positions(hub.Position{Partition: 0, Offset: 16, Epoch: 3})}, started("A", 2, from(0, 12, 20)),
+			[]hub.ResolvedPartition{{Partition: 0, Oldest: 5, Start: 16, End: 20, Lost: 4}},
+		},
 		"another log": {
 			hub.Query{TopicID: "Z", Start: positions(hub.Position{Partition: 0, Offset: 10, Epoch: 2})}, started("B", 2, from(0, 1, 3)),
 			[]hub.ResolvedPartition{resolvedPartition(0, 1, 10, 3)},

@@ -33,7 +33,9 @@ func (o *opening) beginAt(i int, id int32, isLive bool, p *partition) (known boo
 	}
 	at.mark = mark{position.Offset, position.Epoch}
 	foreign := r.TopicID != "" && r.TopicID != o.topic.id
-	if !foreign && isLive {
+	// Where the log has gone on in later epochs, the source knows from where on.
+	older := position.Epoch >= 0 && p.epoch > position.Epoch
+	if !foreign && isLive && (!older || resolved && res.Lost == 0) {
 		if seg, _ := o.topic.locateLocked(id, position.Offset); seg != nil || position.Offset >= p.next && position.Offset <= p.end {
 			return true, nil
 		}
@@ -41,6 +43,8 @@ func (o *opening) beginAt(i int, id int32, isLive bool, p *partition) (known boo
 	switch {
 	case !resolved:
 		return false, nil
+	case !foreign && res.Lost > 0:
+		res.Oldest = position.Offset - res.Lost
 	case !foreign && position.Offset >= res.Oldest && position.Offset <= at.end:
 		return true, nil
 	case !foreign && position.Offset > at.end && !o.twice:

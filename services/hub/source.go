@@ -79,6 +79,9 @@ type ResolvedPartition struct {
 	Start       int64
 	Oldest, End int64
 	Incomplete  bool
+	// Lost is how many offsets below a position asked for are of a branch that the log has lost, as the position's epoch tells: what the log has in
+	// their place begins at Start - Lost. 0: none, or not known.
+	Lost int64
 }
 
 // StartKind says where a subscription begins.

@@ -264,6 +264,7 @@ func legalName(name string) bool {
 // logBounds is where a partition's log begins and ends (last stable offset).
 type logBounds struct {
 	oldest, end int64
+	epoch       int32 // the newest leader epoch, -1 unknown
 	err         error
 }
 
@@ -283,7 +284,7 @@ func (a *admin) bounds(ctx context.Context, topic string, partitions []int32, is
 	out := make(map[int32]logBounds, len(partitions))
 	for _, p := range partitions {
 		o, e := oldest[p], end[p]
-		out[p] = logBounds{oldest: o.offset, end: e.offset, err: errors.Join(o.err, e.err)}
+		out[p] = logBounds{oldest: o.offset, end: e.offset, epoch: e.epoch, err: errors.Join(o.err, e.err)}
 	}
 	return out, nil
 }
@@ -298,6 +299,7 @@ func (a *admin) highWatermark(ctx context.Context, topic string, partition int32
 
 type offset struct {
 	offset int64 // -1: none, for a time after the last record
+	epoch  int32 // leader epoch there, -1 unknown
 	err    error
 }
 
@@ -314,11 +316,11 @@ func (a *admin) offsets(ctx context.Context, topic string, partitions []int32, s
 	fresh := ok && time.Since(i.at) < leaderAge
 	for _, p := range partitions {
 		if fresh && i.leaderless(p) {
-			out[p] = offset{offset: -1, err: errLeaderless}
+			out[p] = offset{offset: -1, epoch: -1, err: errLeaderless}
 			continue
 		}
 		want[confluent.TopicPartition{Topic: &topic, Partition: p}] = spec
-		out[p] = offset{offset: -1, err: errors.New("no answer for the partition")}
+		out[p] = offset{offset: -1, epoch: -1, err: errors.New("no answer for the partition")}
 	}
 	if len(want) == 0 {
 		return out, nil
@@ -330,7 +332,10 @@ func (a *admin) offsets(ctx context.Context, topic string, partitions []int32, s
 		}
 		broken := 0
 		for tp, i := range r.ResultInfos {
-			o := offset{offset: int64(i.Offset)}
+			o := offset{offset: int64(i.Offset), epoch: -1}
+			if i.LeaderEpoch != nil {
+				o.epoch = *i.LeaderEpoch
+			}
 			switch {
 			case i.Error.Code() != confluent.ErrNoError:
 				o.err = i.Error

@@ -3,6 +3,8 @@ package kafka
 import (
 	"sync"
 	"time"
+
+	"tailrace.dev/tailrace/services/hub"
 )
 
 // Bounds of what is remembered of partitions.
@@ -29,14 +31,14 @@ type seenBounds struct {
 }
 
 // get returns the bounds of the partitions if all positions lie between them.
-func (r *recentBounds) get(topicID string, partitions []int32, positions map[int32]int64) (map[int32]logBounds, bool) {
+func (r *recentBounds) get(topicID string, partitions []int32, positions map[int32]hub.Position) (map[int32]logBounds, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := make(map[int32]logBounds, len(partitions))
 	for _, p := range partitions {
 		at, placed := positions[p]
 		b, seen := r.logs[logKey{topicID, p}]
-		if !placed || !seen || time.Since(b.at) > boundsAge || at < b.oldest || at > b.end {
+		if !placed || !seen || time.Since(b.at) > boundsAge || at.Offset < b.oldest || at.Offset > b.end {
 			return nil, false
 		}
 		out[p] = b.logBounds

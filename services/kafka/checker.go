@@ -166,12 +166,7 @@ func (f *follower) judge(findings []finding) {
 			f.lose(p, hub.GapTruncation, fd.end, fd.end)
 		default:
 			p.beyond = time.Time{}
-			switch {
-			case p.foreign: // the topic is the same, or this one would have been moved to its new log before
-				f.log.Warn("leader epoch went back", "topic", p.key.topic, "partition", p.key.partition, "offset", p.next, "epoch", p.epoch)
-				p.foreign, p.epoch = false, -1
-				f.reassign(p)
-			case fd.stuck:
+			if fd.stuck {
 				f.log.Warn("partition had stopped, fetching again", "topic", p.key.topic, "partition", p.key.partition, "offset", p.next)
 				f.reassign(p)
 			}

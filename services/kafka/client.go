@@ -84,7 +84,8 @@ func (c *Client) Run(ctx context.Context) error {
 	defer roles.Wait() // they ask it questions
 	defer cancel()
 	for i, f := range c.followers {
-		if f.consumer, err = confluent.NewConsumer(c.cfg.follower(logs)); err != nil {
+		f.open = func() (*confluent.Consumer, error) { return confluent.NewConsumer(c.cfg.follower(logs)) }
+		if f.consumer, err = f.open(); err != nil {
 			for _, open := range c.followers[:i] {
 				closeBounded(c.log, "follower", func() { _ = open.consumer.Close() })
 			}
@@ -103,9 +104,8 @@ func (c *Client) Run(ctx context.Context) error {
 		roles.Go(func() { f.run(life) })
 	}
 	for _, r := range c.history.readers {
-		roles.Go(func() {
-			r.run(life, func() (*confluent.Consumer, error) { return confluent.NewConsumer(c.cfg.reader(logs)) })
-		})
+		r.open = func() (*confluent.Consumer, error) { return confluent.NewConsumer(c.cfg.reader(logs)) }
+		roles.Go(func() { r.run(life) })
 	}
 	roles.Go(func() { c.producer.run(life) })
 	roles.Go(func() { c.watcher.run(life) })

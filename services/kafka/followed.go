@@ -20,7 +20,6 @@ type followed struct {
 	toldEnd int64                // what the last entry said
 	pending []*confluent.Message // in offset order
 	epoch   int32                // leader epoch of the last record that was taken, -1 unknown
-	foreign bool                 // records of another log have come: none is taken until a check has found out whose they are
 	dirty   bool                 // on the follower's list
 
 	assigned   bool
@@ -36,18 +35,14 @@ func newFollowed(t appender, partition int32, from int64) *followed {
 	return &followed{key: key{t.Name(), partition}, topic: t, sent: from, next: from, end: -1, toldEnd: -1, epoch: -1}
 }
 
-// message takes a record; false if it lies below what has been taken, or is of another log: within one, leader epochs never go back. An offset above next is a hole (compaction, transactions): nothing
+// message takes a record; false if it lies below what has been taken. An offset above next is a hole (compaction, transactions): nothing
 // else makes one, since auto.offset.reset=error never jumps.
 func (p *followed) message(m *confluent.Message) bool {
 	o := int64(m.TopicPartition.Offset)
-	if o < p.next || p.foreign {
+	if o < p.next {
 		return false
 	}
 	if e := m.TopicPartition.LeaderEpoch; e != nil {
-		if *e < p.epoch {
-			p.foreign = true
-			return false
-		}
 		p.epoch = *e
 	}
 	p.pending = append(p.pending, m)
@@ -57,9 +52,6 @@ func (p *followed) message(m *confluent.Message) bool {
 
 // reached takes the offset of an end-of-partition event.
 func (p *followed) reached(end int64) {
-	if p.foreign {
-		return
-	}
 	p.next = max(p.next, end)
 	p.end = end
 }
@@ -92,6 +84,6 @@ func (p *followed) jump(kind hub.Kind, to, end int64) *hub.Entry {
 	p.pending = p.pending[:0]
 	e := &hub.Entry{Kind: kind, Partition: p.key.partition, From: p.sent, Next: to, End: end}
 	p.sent, p.next, p.end, p.toldEnd, p.beyond = to, to, end, end, time.Time{}
-	p.epoch, p.foreign = -1, false
+	p.epoch = -1
 	return e
 }

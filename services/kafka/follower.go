@@ -58,6 +58,8 @@ type follower struct {
 
 	// owned by run
 	consumer  *confluent.Consumer
+	open      func() (*confluent.Consumer, error)
+	logs      topicLogs
 	parts     map[key]*followed
 	known     meetings
 	dirty     []*followed // with something to append
@@ -91,6 +93,7 @@ func newFollower(c *Client, n int) *follower {
 		stopped:   make(chan struct{}),
 		parts:     map[key]*followed{},
 		known:     meetings{},
+		logs:      topicLogs{},
 		topicSets: map[appender]*topicBatch{},
 	}
 }
@@ -181,7 +184,9 @@ func (f *follower) execute() {
 }
 
 func (f *follower) add(ps []*followed) {
+	anew := false
 	for _, p := range ps {
+		anew = f.logs.isAnother(p.key.topic, p.topic.ID()) || anew
 		if old := f.parts[p.key]; old != nil {
 			if !old.gone { // else it is another topic now
 				f.log.Error("partition followed twice; the later one is served", "topic", p.key.topic, "partition", p.key.partition)
@@ -198,7 +203,16 @@ func (f *follower) add(ps []*followed) {
 		p.set = set
 	}
 	f.m.followed.Add(float64(len(ps)))
-	f.assign(ps)
+	if anew {
+		f.renew()
+	}
+	var left []*followed
+	for _, p := range ps {
+		if !p.assigned {
+			left = append(left, p)
+		}
+	}
+	f.assign(left)
 }
 
 func (f *follower) remove(ps []*followed) {
@@ -285,9 +299,6 @@ func (f *follower) message(m *confluent.Message) {
 	p := f.parts[key{*m.TopicPartition.Topic, m.TopicPartition.Partition}]
 	if p == nil || m.TopicPartition.Error != nil || !p.message(m) {
 		f.m.dropped.Inc()
-		if p != nil && p.foreign {
-			f.checker.wanted = true
-		}
 		return
 	}
 	f.records++

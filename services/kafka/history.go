@@ -62,7 +62,7 @@ func newHistory(c *Client, n int) *history {
 		h.readers = append(h.readers, &reader{
 			history: h, client: c, log: c.log.With("reader", i), m: c.metrics,
 			queue: make(chan *read, readQueue), stopped: make(chan struct{}),
-			places: map[key]bool{}, known: meetings{}, cursors: map[key]*cursor{},
+			places: map[key]bool{}, known: meetings{}, logs: topicLogs{}, cursors: map[key]*cursor{},
 		})
 	}
 	return h

@@ -26,3 +26,40 @@ func (m meetings) met(topic string) bool {
 	failed, asked := m[topic]
 	return asked && failed.IsZero()
 }
+
+// topicLogs are the ids of the topics that a consumer has read. It must not read another log under the same name: once it knows a leader epoch of a
+// partition it takes lower ones for outdated, for ever, and asks with its own, which the leaders of a topic that was created anew refuse
+// (UNKNOWN_LEADER_EPOCH). librdkafka tells nobody. Another consumer can read it.
+type topicLogs map[string]string
+
+// isAnother notes the id of a topic (empty: unknown), and says whether the consumer has read another log under its name.
+func (l topicLogs) isAnother(topic, id string) bool {
+	was := l[topic]
+	if id == "" || was == id {
+		return false
+	}
+	if len(l) >= infoTopics {
+		clear(l)
+	}
+	l[topic] = id
+	return was != ""
+}
+
+// renew goes on with another consumer, each partition at its next (see topicLogs). Closing the old one may take a while.
+func (f *follower) renew() {
+	c, err := f.open()
+	if err != nil {
+		f.log.Error("open another consumer for a topic that was created anew", "error", err) // the first one could be opened
+		return
+	}
+	old := f.consumer
+	f.checker.group.Go(func() { closeBounded(f.log, "follower", func() { _ = old.Close() }) })
+	f.consumer, f.known = c, meetings{}
+	var all []*followed
+	for _, p := range f.parts {
+		if p.assigned = false; !p.gone {
+			all = append(all, p)
+		}
+	}
+	f.assign(all)
+}

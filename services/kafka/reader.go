@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
@@ -35,7 +36,10 @@ type reader struct {
 	places  map[key]bool // partitions in which it stands
 
 	// owned by run
+	open     func() (*confluent.Consumer, error)
 	consumer *confluent.Consumer // nil until the first request
+	closing  sync.WaitGroup      // consumers that were replaced
+	logs     topicLogs
 	known    meetings
 	cursors  map[key]*cursor
 	bytes    int       // at all of them
@@ -52,8 +56,9 @@ func (r *reader) load(k key) int {
 }
 
 // run serves until ctx ends, and closes the consumer.
-func (r *reader) run(ctx context.Context, open func() (*confluent.Consumer, error)) {
+func (r *reader) run(ctx context.Context) {
 	defer close(r.stopped)
+	defer r.closing.Wait()
 	defer func() {
 		if r.consumer != nil {
 			closeBounded(r.log, "history reader", func() { _ = r.consumer.Close() })
@@ -66,13 +71,9 @@ func (r *reader) run(ctx context.Context, open func() (*confluent.Consumer, erro
 		case <-ctx.Done():
 			return
 		case q := <-r.queue:
-			if r.consumer == nil {
-				c, err := open()
-				if err != nil {
-					q.answer <- chunk{next: q.id.From, err: fmt.Errorf("open history reader: %w: %w", hub.ErrUnavailable, err)}
-					continue
-				}
-				r.consumer = c
+			if err := r.prepare(q); err != nil {
+				q.answer <- chunk{next: q.id.From, err: err}
+				continue
 			}
 			a := r.serve(ctx, q)
 			if errors.Is(a.err, errLater) {
@@ -91,6 +92,35 @@ func (r *reader) run(ctx context.Context, open func() (*confluent.Consumer, erro
 			r.tidy()
 		}
 	}
+}
+
+// prepare sees to it that there is a consumer which can read the log that is asked for.
+func (r *reader) prepare(q *read) error {
+	id := q.id.TopicID
+	if id == "" {
+		i, _ := r.client.admin.known(q.id.Topic)
+		id = i.id
+	}
+	if r.logs.isAnother(q.id.Topic, id) && r.consumer != nil {
+		for _, c := range r.cursors {
+			c.held = true // its records are still right, unless they are of that topic
+			if c.key.topic == q.id.Topic {
+				r.leave(c)
+			}
+		}
+		old := r.consumer
+		r.closing.Go(func() { closeBounded(r.log, "history reader", func() { _ = old.Close() }) })
+		r.consumer, r.known = nil, meetings{}
+	}
+	if r.consumer != nil {
+		return nil
+	}
+	c, err := r.open()
+	if err != nil {
+		return fmt.Errorf("open history reader: %w: %w", hub.ErrUnavailable, err)
+	}
+	r.consumer = c
+	return nil
 }
 
 // serve answers one request.

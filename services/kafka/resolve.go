@@ -95,9 +95,9 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 			return hub.Resolved{}, err
 		}
 	}
-	positions := map[int32]int64{}
+	positions := map[int32]hub.Position{}
 	for _, p := range q.Start.Positions {
-		positions[p.Partition] = p.Offset
+		positions[p.Partition] = p
 	}
 	bounds, recent := c.recent.get(info.id, partitions, positions)
 	if !recent {
@@ -130,7 +130,7 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 			}
 			rp.Start = min(max(rp.Start, rp.Oldest), rp.End)
 		case placed:
-			rp.Start = at
+			rp.Start = at.Offset
 		case q.Start.Missing == hub.MissingSkip:
 			continue
 		case q.Start.Missing == hub.MissingLatest:
@@ -142,7 +142,10 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 	}
 	switch len(failed) {
 	case 0:
-		if q.Start.Kind == hub.Last {
+		switch {
+		case q.Start.Kind == hub.AtPositions && (q.TopicID == "" || q.TopicID == info.id):
+			err = c.checkBranches(ctx, topic, info.id, positions, bounds, r.Partitions)
+		case q.Start.Kind == hub.Last:
 			err = c.last(ctx, topic, info.id, &q, r.Partitions)
 		}
 		return r, err

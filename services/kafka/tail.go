@@ -37,9 +37,10 @@ type tail struct {
 	turn chan struct{} // of one slot: taken by putting something in
 
 	low, high int64
-	blocks    []tailBlock // ascending
-	size      int         // bytes of the blocks
-	read      int64       // bytes of the records that were read for it: what they cost
+	blocks    []tailBlock      // ascending
+	size      int              // bytes of the blocks
+	read      int64            // bytes of the records that were read for it: what they cost
+	branches  map[int32]branch // by leader epoch
 
 	// guarded by tails.mu
 	weight int

@@ -185,11 +185,16 @@ func (f *follower) deleted(t appender, first bool) {
 }
 
 func (f *follower) recreated(t appender, id string) {
-	for _, p := range f.of(t) { // what is pending may be of either log
-		e := p.jump(hub.Recreated, 0, -1)
-		e.TopicID = id
-		f.reassign(p)
-		f.emit(p, e)
+	ps := f.of(t)
+	es := make([]*hub.Entry, len(ps))
+	for i, p := range ps { // what is pending may be of either log
+		es[i] = p.jump(hub.Recreated, 0, -1)
+		es[i].TopicID = id
+	}
+	f.logs.isAnother(t.Name(), id)
+	f.renew()
+	for i, p := range ps {
+		f.emit(p, es[i])
 	}
 }
 
