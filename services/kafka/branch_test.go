@@ -19,7 +19,7 @@ import (
 func TestLostBranch(t *testing.T) {
 	cluster := kafkatest.StartOwn(t, 1)
 	topic := cluster.NewTopic(t, 1, nil)
-	c := newClient(t, cluster, func(cfg *kafka.Config) { cfg.DeletedAfter = time.Hour })
+	c := newClient(t, cluster, watchful, func(cfg *kafka.Config) { cfg.DeletedAfter = time.Hour })
 	h := newHub(t, c, 8<<20)
 	r := resolve(t, c, topic, hub.Query{})
 	write := func(branch string, n int) {
@@ -111,6 +111,12 @@ func TestLostBranch(t *testing.T) {
 	live := newRecorder(t, r, topic)
 	live.follow(c, 0, 0)
 	eventually(t, func() bool { return live.position(0) == 13 }, "live to 13")
+	// Where a partition has stopped, its log may have lost its end and have grown again since.
+	c.StopFetching(topic, 0, epoch)
+	eventually(t, func() bool { return len(live.control(hub.Gap)) == 1 && live.position(0) == 13 }, "told of a truncation, and read again")
+	if g := live.control(hub.Gap)[0]; g.From != 13 || g.Next != 5 || g.Reason != hub.GapTruncation {
+		t.Errorf("got %+v, want a truncation from 13 to 5", g)
+	}
 	recreate(t, cluster, topic, 1)
 	var rs []*kgo.Record
 	for i := range 20 {
@@ -120,8 +126,8 @@ func TestLostBranch(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool { return live.position(0) == 20 && len(live.control(hub.Recreated)) == 1 }, "live to the end of the new log")
-	if got := texts(live.got(0), ofOurs); len(got) != 13+20 || got[13] != `0@0 null="new0"` {
-		t.Errorf("got %d records, want 13 of the old log, then 20 of the new: %v", len(got), got)
+	if got := texts(live.got(0), ofOurs); len(got) != 13+8+20 || got[21] != `0@0 null="new0"` {
+		t.Errorf("got %d records, want 21 of the old log, then 20 of the new: %v", len(got), got)
 	}
 	read.From, read.TopicID = 0, live.control(hub.Recreated)[0].TopicID
 	if got := history(t, c, read, 20, 7); len(got) != 20 {

@@ -37,6 +37,7 @@ func (c *checker) wait() { c.group.Wait() }
 type suspect struct {
 	p     *followed
 	next  int64
+	epoch int32 // leader epoch of the record before next
 	stuck bool
 }
 
@@ -45,6 +46,7 @@ type finding struct {
 	suspect
 	oldest, end int64 // end: last stable offset
 	high        int64 // high watermark, -1 where nobody asked
+	lost        int64 // offsets below next that are of a branch which the log has lost, as far as asked
 	err         error
 }
 
@@ -69,7 +71,7 @@ func (f *follower) check(ctx context.Context) {
 		if !p.assigned {
 			lost = append(lost, p)
 		}
-		suspects = append(suspects, suspect{p: p, next: p.next, stuck: p.stuck})
+		suspects = append(suspects, suspect{p: p, next: p.next, epoch: p.epoch, stuck: p.stuck})
 	}
 	f.assign(lost)
 	c.group.Go(func() {
@@ -129,6 +131,10 @@ func (c *Client) inspectLeader(ctx context.Context, topics map[string][]suspect)
 			if fd.err == nil && s.next > b.end {
 				fd.high, fd.err = c.admin.highWatermark(ctx, topic, s.p.key.partition)
 			}
+			if fd.err == nil && s.stuck && s.next <= b.end { // the log may have lost its end and grown again, which stops librdkafka
+				i, _ := c.admin.known(topic)
+				fd.lost, fd.err = c.lost(ctx, topic, i.id, s.p.key.partition, s.next, s.epoch, b)
+			}
 			out = append(out, fd)
 		}
 	}
@@ -154,6 +160,8 @@ func (f *follower) judge(findings []finding) {
 			continue
 		case p.next < fd.oldest:
 			f.lose(p, hub.GapRetention, fd.oldest, fd.end)
+		case fd.lost > 0:
+			f.lose(p, hub.GapTruncation, p.next-fd.lost, fd.end)
 		case fd.high >= 0 && p.next > fd.high:
 			// Another replica may have been ahead when this position was made: only the second such answer counts.
 			if p.beyond.IsZero() {

@@ -99,7 +99,7 @@ func testStoppedPartition(t *testing.T, cluster *kafkatest.Cluster) {
 	live.follow(c, 1, 0)
 	publish(t, c, topic, on(0, value("0")), on(1, value("0")))
 	eventually(t, func() bool { return live.position(0) == 1 && live.position(1) == 1 }, "live to 1")
-	c.StopFetching(topic, 1)
+	c.StopFetching(topic, 1, -1)
 	publish(t, c, topic, on(0, value("1")), on(1, value("1")))
 	eventually(t, func() bool { return live.position(0) == 2 && live.position(1) == 2 }, "live to 2")
 	if n := log.with("partition had stopped", "topic="+topic+" ", "partition=1 "); n != 1 {

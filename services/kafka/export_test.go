@@ -50,12 +50,16 @@ func (c *Client) Misplaced() int { return int(sum(c.metrics.misplaced)) }
 // Held is for how long partitions are held, in all.
 func (c *Client) Held() float64 { return sum(c.metrics.held) }
 
-// StopFetching makes librdkafka stop to fetch a partition behind the follower's back, as it does after some errors.
-func (c *Client) StopFetching(topic string, partition int32) {
+// StopFetching makes librdkafka stop to fetch a partition behind the follower's back, as it does after some errors. An epoch other than -1 is what
+// the last record before its position is said to have had.
+func (c *Client) StopFetching(topic string, partition, epoch int32) {
 	for _, f := range c.followers {
 		done := make(chan struct{})
 		f.send(command{found: func() {
 			_ = f.consumer.IncrementalUnassign([]confluent.TopicPartition{{Topic: &topic, Partition: partition}})
+			if p := f.parts[key{topic, partition}]; p != nil && epoch >= 0 {
+				p.epoch = epoch
+			}
 			close(done)
 		}})
 		<-done
