@@ -60,7 +60,7 @@ unit: ## the fast tests: no Kafka, no browser
 soak: prepare ## all tests at full size; writes .tmp/soak/DATE.txt (hours)
 	@$(DESCRIPTORS) .ci/soak.sh
 
-mutants: ## break the hub in a dozen places; its model test must notice each
+mutants: ## break the hub in a dozen places; its tests must notice each
 	@.ci/mutants.sh
 
 bench: prepare ## benchmarks, each beside its reference in the same run

@@ -79,3 +79,21 @@ func TestAvailableEndsTheRest(t *testing.T) {
 		}
 	})
 }
+
+// TestAvailabilityIsForgotten: who follows a partition anew is told anew.
+func TestAvailabilityIsForgotten(t *testing.T) {
+	bubble(t, hub.Config{}, func(t *testing.T, h *hub.Hub, src *hubtest.Source) {
+		src.CreateTopic("a", 2)
+		subscribe(t, h, hub.Request{Topic: "a", Partitions: []int32{1}}, newSignal())
+		s := subscribe(t, h, hub.Request{Topic: "a", Partitions: []int32{0}}, newSignal())
+		src.SetUnavailable("a", 0, true)
+		synctest.Wait()
+		s.Close()
+		time.Sleep(10 * time.Second) //nolint:forbidigo // the bubble's clock
+		src.SetUnavailable("a", 0, false)
+		s = subscribe(t, h, hub.Request{Topic: "a"}, newSignal())
+		if got := s.Unavailable(nil); len(got) > 0 {
+			t.Errorf("unavailable: %v, want none", got)
+		}
+	})
+}

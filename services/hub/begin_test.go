@@ -1,6 +1,7 @@
 package hub_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,4 +88,49 @@ func TestGrowthAndReCreationInOneStretch(t *testing.T) {
 			t.Errorf("%d records of the partition gained, want 5", got)
 		}
 	})
+}
+
+// TestRetentionUnderALiveReader: what is lost before it came is told, and the policy says where reading goes on.
+func TestRetentionUnderALiveReader(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy  hub.OutOfRange
+		to      int64
+		records int
+	}{
+		"earliest": {hub.OutOfRangeEarliest, 10, 10},
+		"latest":   {hub.OutOfRangeLatest, 20, 0},
+		"fail":     {hub.OutOfRangeFail, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stepped(t, func(t *testing.T, h *hub.Hub, src *hubtest.Source) {
+				src.CreateTopic("a", 1)
+				w := newSignal()
+				s := subscribe(t, h, hub.Request{Topic: "a", OnOutOfRange: c.policy}, w)
+				rest(t, s, w)
+				records(src, "a", 0, 20)
+				src.Retain("a", 0, 10)
+				src.Deliver("a", 0, -1)
+				b, err := s.Pull(1 << 20)
+				var outOfRange *hub.OffsetOutOfRangeError
+				if c.policy == hub.OutOfRangeFail {
+					if !errors.As(err, &outOfRange) || outOfRange.Offset != 0 || outOfRange.Oldest != 10 || outOfRange.End != 20 {
+						t.Errorf("pull = %v, want out of range at 0 of [10, 20)", err)
+					}
+					return
+				}
+				if err != nil || len(b.Parts) == 0 || b.Parts[0].Reason != hub.GapRetention || b.Parts[0].From != 0 || b.Parts[0].Next != c.to {
+					t.Fatalf("pull = %+v, %v; want a gap up to %d", b.Parts, err, c.to)
+				}
+				if b.Records != c.records {
+					t.Errorf("%d records, want %d", b.Records, c.records)
+				}
+				records(src, "a", 0, 1)
+				src.Deliver("a", 0, -1)
+				drainTo(t, s, w, 1)
+				if got := s.Positions(nil)[0].Offset; got != 21 {
+					t.Errorf("position %d, want 21", got)
+				}
+			})
+		})
+	}
 }

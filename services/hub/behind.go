@@ -18,16 +18,9 @@ type behind struct {
 // reading is how a partition is read that is below its target.
 type reading struct {
 	into *conflation // of what is read; nil: it is delivered
-	gaps []gap       // that passed the cursor, in order
 	lane laneKey     // where history is read; without a topic: not known yet
 	seg  *segment    // where the ring has what comes at pos, if it has
 	at   int         // entry of seg to look at next
-}
-
-// gap is a Gap entry clipped to [from, next).
-type gap struct {
-	e          *Entry
-	from, next int64
 }
 
 // find returns where a partition is, or would be, in s.behind.
@@ -150,14 +143,6 @@ func (bh *behind) lose(b *Batch, e *Entry, next int64) {
 	bh.pos = next
 }
 
-// miss notes a gap that passed the cursor. Gaps are as rare as retention under a live reader, so their number has no bound of its own.
-func (bh *behind) miss(e *Entry, from int64) {
-	if e.Next > bh.pos {
-		r := bh.more()
-		r.gaps = append(r.gaps, gap{e, max(from, bh.pos), e.Next})
-	}
-}
-
 // jump goes on at next, where another log or a new stretch of it begins.
 func (bh *behind) jump(next int64) {
 	bh.pos, bh.target, bh.epoch, bh.reads = next, next, -1, nil
@@ -166,13 +151,7 @@ func (bh *behind) jump(next int64) {
 // cut forgets what was known above next, which the log has lost.
 func (bh *behind) cut(next int64) {
 	bh.target = next
-	if r := bh.reads; r != nil {
-		r.seg = nil
-		for i := range r.gaps {
-			if g := &r.gaps[i]; g.next > next {
-				g.next = max(next, g.from)
-			}
-		}
-		r.gaps = slices.DeleteFunc(r.gaps, func(g gap) bool { return g.from >= g.next })
+	if bh.reads != nil {
+		bh.reads.seg = nil
 	}
 }

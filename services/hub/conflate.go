@@ -50,10 +50,7 @@ func (s *Subscription) conflate(b *Batch) bool {
 	s.left(b, func(bh *behind, to int64) {
 		c := &conflation{latest: map[string]*kept{}}
 		c.cursor = behind{partition: bh.partition, epoch: bh.epoch, pos: bh.pos, target: to, reads: &reading{into: c}}
-		if bh.reads != nil {
-			s.abandon(bh)
-			c.cursor.reads.gaps = slices.Clone(bh.reads.gaps)
-		}
+		s.abandon(bh)
 		sl.conflations = append(sl.conflations, c)
 	})
 	if len(sl.conflations) == 0 {

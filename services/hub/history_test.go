@@ -133,3 +133,24 @@ func TestResolveIsShared(t *testing.T) {
 		}
 	})
 }
+
+// TestFilteredChunksGoWithTheirReader: nobody else could read them.
+func TestFilteredChunksGoWithTheirReader(t *testing.T) {
+	bubble(t, hub.Config{}, func(t *testing.T, h *hub.Hub, src *hubtest.Source) {
+		src.CreateTopic("a", 1)
+		records(src, "a", 0, 100)
+		subscribe(t, h, hub.Request{Topic: "a"}, newSignal())
+		request := earliest("a")
+		request.Keys = [][]byte{[]byte("key-3")}
+		w := newSignal()
+		s := subscribe(t, h, request, w)
+		drainTo(t, s, w, 10)
+		if h.Stats().ChunkBytes == 0 {
+			t.Error("no chunk is held")
+		}
+		s.Close()
+		if got := h.Stats().ChunkBytes; got != 0 {
+			t.Errorf("chunks hold %d bytes after their reader", got)
+		}
+	})
+}

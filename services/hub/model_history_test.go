@@ -40,6 +40,7 @@ const (
 	opCompact
 	opRetain
 	opTruncate
+	opElect
 	opRecreate
 	opDelete
 	opGrow
@@ -61,7 +62,7 @@ const (
 )
 
 var opNames = [ops]string{
-	"append", "flood", "holes", "open", "commit", "abort", "compact", "retain", "truncate", "recreate", "delete", "grow", "unavailable",
+	"append", "flood", "holes", "open", "commit", "abort", "compact", "retain", "truncate", "elect", "recreate", "delete", "grow", "unavailable",
 	"deliver", "deliver all", "rewind", "subscribe", "resume", "pull", "pull woken", "heartbeat", "close", "sleep", "delays", "shape",
 	"quiesce",
 }
@@ -74,7 +75,7 @@ var opWeights = [ops]struct {
 	absent float64
 }{
 	opAppend: {20, 0}, opFlood: {2, .98}, opHoles: {4, .3}, opOpen: {3, .5}, opCommit: {3, .2}, opAbort: {2, .2}, opCompact: {3, .5},
-	opRetain: {3, .4}, opTruncate: {3, .6}, opRecreate: {2, .7}, opDelete: {1, .9}, opGrow: {1, .6}, opUnavailable: {2, .6},
+	opRetain: {3, .4}, opTruncate: {3, .6}, opElect: {2, .5}, opRecreate: {2, .7}, opDelete: {1, .9}, opGrow: {1, .6}, opUnavailable: {2, .6},
 	opDeliver: {16, 0}, opDeliverAll: {4, .2}, opRewind: {2, .6},
 	opSubscribe: {8, 0}, opResume: {3, .2}, opPull: {16, .1}, opPullWoken: {6, .2}, opHeartbeat: {4, .2}, opClose: {4, .2},
 	opSleep: {6, .2}, opDelays: {2, .5}, opShape: {2, .3}, opQuiesce: {2, .3},

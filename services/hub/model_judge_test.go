@@ -189,6 +189,9 @@ func (r *reader) judgeGap(c *cursor, p *hub.Part) error {
 		if p.Next <= p.From {
 			return errors.New("is empty or goes back")
 		}
+		if r.request.OnOutOfRange == hub.OutOfRangeFail {
+			return errors.New("the policy is to fail")
+		}
 		err := c.keep(func(v *life) error {
 			if p.Next <= *v.oldest || toEnd && p.From < *v.oldest && p.Next <= v.end() {
 				return v.lost(c.pos, p.From, r.wants)

@@ -65,6 +65,9 @@ func (w *world) do(s step) error {
 		w.tracef("%s/%d: retained from %d", name, i, oldest)
 	case opTruncate:
 		return w.truncate(random, p)
+	case opElect:
+		w.src.Elect(name, i)
+		v.epoch++
 	case opRecreate:
 		w.createTopic(name, t.count()+random.Int32N(2))
 	case opDelete:
@@ -214,7 +217,25 @@ func (w *world) truncate(random *rand.Rand, p *plainPartition) error {
 	p.truncate(high)
 	w.deliver(p.topic, p.number, 0)
 	w.tracef("%s/%d: truncated to %d", p.topic, p.number, high)
+	if random.IntN(2) == 0 {
+		return w.rewrite(random, p)
+	}
 	return nil
+}
+
+// rewrite appends anew where a log was truncated, and has it read by one who never knew another.
+func (w *world) rewrite(random *rand.Rand, p *plainPartition) error {
+	w.src.SetDelays(hubtest.Delays{})
+	records := w.draw(random, p.number, w.log.topics[p.topic].count())
+	w.src.Append(p.topic, p.number, records...)
+	p.append(plainCommitted, records...)
+	w.src.Deliver(p.topic, p.number, -1)
+	readers := len(w.readers)
+	w.subscribe(hub.Request{Topic: p.topic, Partitions: []int32{p.number}, Start: hub.Start{Kind: hub.Earliest}}, random)
+	if err := w.settle(); err != nil || len(w.readers) == readers {
+		return err
+	}
+	return w.pull(w.readers[readers], 1, 256<<10)
 }
 
 func (w *world) deliverAll() {

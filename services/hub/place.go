@@ -191,12 +191,4 @@ func (o *opening) behind(s *Subscription) {
 			s.setBehind(p, at, ms[p].next)
 		}
 	}
-	for _, c := range t.controlq {
-		if c.e.Kind != Gap || c.seq >= s.seq || c.seq < t.parts[c.e.Partition].cut {
-			continue
-		}
-		if k, ok := s.find(c.e.Partition); ok && !s.behind[k].ahead {
-			s.behind[k].miss(c.e, max(c.from, c.e.From))
-		}
-	}
 }

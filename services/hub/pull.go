@@ -24,9 +24,6 @@ func (s *Subscription) pullWhole(b *Batch) {
 				return
 			}
 			s.seq++
-			if s.final != nil {
-				return
-			}
 		}
 		after, moved, evicted := g.next(n)
 		switch {
@@ -39,7 +36,7 @@ func (s *Subscription) pullWhole(b *Batch) {
 	}
 }
 
-// take takes the entry at the cursor. It returns false if there is no room for it: then the cursor stays.
+// take takes the entry at the cursor. It returns false if there is no room for it, or it ends the subscription: then the cursor stays.
 func (s *Subscription) take(b *Batch, e *Entry, st *step) bool {
 	if b.full() {
 		return false
@@ -48,7 +45,7 @@ func (s *Subscription) take(b *Batch, e *Entry, st *step) bool {
 	case Records, Advance:
 	default:
 		s.control(b, control{s.seq, e, st.from})
-		return true
+		return s.final == nil
 	}
 	from, lo := st.from, 0
 	k, apart := s.find(e.Partition)
@@ -119,20 +116,42 @@ func (s *Subscription) control(b *Batch, c control) {
 		}
 	case back:
 		s.behind[k].cut(e.Next)
-	case !apart:
-		b.add(e, 0, 0, max(c.from, e.From), e.Next)
-	case !s.behind[k].ahead:
-		s.behind[k].target = e.Next
-		s.behind[k].miss(e, max(c.from, e.From))
-	case e.Next > pos:
-		b.add(e, 0, 0, max(pos, e.From), e.Next)
-		s.behind[k].jump(e.Next)
+	case apart && (!s.behind[k].ahead || e.Next <= pos):
+		s.behind[k].target = e.Next // below, history says that it is gone
 	default:
-		s.behind[k].target = e.Next
+		s.miss(b, e, max(pos, e.From))
+		k, apart = s.find(e.Partition)
 	}
 	if apart && !s.falling && s.behind[k].pos == s.behind[k].target {
 		s.drop(k)
 	}
+}
+
+// miss acts by policy on a gap ahead: from is the first offset that the reader misses.
+func (s *Subscription) miss(b *Batch, e *Entry, from int64) {
+	to := e.Next
+	switch {
+	case e.Reason != GapRetention:
+	case s.policy == OutOfRangeFail:
+		s.final = &OffsetOutOfRangeError{Topic: s.topic.name, Partition: e.Partition, Offset: from, Oldest: e.Next, End: e.End}
+		return
+	case s.policy == OutOfRangeLatest:
+		to = max(to, s.topic.endAt(e.Partition, s.seq))
+	}
+	b.add(e, 0, 0, from, to)
+	if _, apart := s.find(e.Partition); apart || to > e.Next {
+		s.setBehind(e.Partition, mark{to, -1}, e.Next)
+	}
+}
+
+// endAt returns the end of a partition as far as it is known to be that of the log which a reader at a place is in, else -1.
+func (t *Topic) endAt(partition int32, at Seq) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p := &t.parts[partition]; p.cut <= at {
+		return p.end
+	}
+	return -1
 }
 
 // takeTopology tells a new number of partitions. Their positions come with the entries that say where they begin.

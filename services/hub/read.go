@@ -42,20 +42,9 @@ func (s *Subscription) pullBehind(b *Batch) {
 
 // read reads on in one partition. waits: history was asked for.
 func (s *Subscription) read(b *Batch, bh *behind) (waits bool) {
-	r := bh.more()
+	bh.more()
 	for s.final == nil && !b.full() && b.scan > 0 {
-		limit := bh.target
-		if len(r.gaps) > 0 {
-			if g := r.gaps[0]; bh.pos >= g.from {
-				if bh.pos < g.next {
-					bh.lose(b, g.e, g.next)
-				}
-				r.gaps = r.gaps[1:]
-				continue
-			}
-			limit = min(limit, r.gaps[0].from)
-		}
-		limit = min(limit, s.stopOf(bh.partition))
+		limit := min(bh.target, s.stopOf(bh.partition))
 		if bh.pos >= limit {
 			return false
 		}
@@ -179,7 +168,6 @@ func (s *Subscription) outOfRange(b *Batch, bh *behind, limit int64, err *Offset
 		return false
 	case OutOfRangeLatest:
 		to = bh.target
-		bh.reads.gaps = nil
 	}
 	e := &Entry{Kind: Gap, Reason: GapRetention, Partition: bh.partition, From: bh.pos, Next: to, End: err.End}
 	bh.lose(b, e, to)

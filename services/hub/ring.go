@@ -33,11 +33,18 @@ func (g *segment) next(n int) (after *segment, moved, evicted bool) {
 }
 
 // apart says whether an entry is not for shared reading: what it means depends on the reader.
-func (e *Entry) apart() bool { return e.Kind == Topology || e.Kind == Deleted || e.Kind == seek }
+func (e *Entry) apart() bool {
+	switch e.Kind {
+	case Topology, Deleted, seek:
+		return true
+	default:
+		return e.Kind == Gap && e.Reason == GapRetention // by policy
+	}
+}
 
 // Read returns entries from a Seq on, at most size bytes of pieces or one entry; ok is false if they were evicted. It takes no lock. It stops
-// before entries that mean something else to each reader (a new partition, the topic's end): subscriptions that stand there are not
-// shared, they Pull. dst is emptied first, its memory used again; dst.Next is the place after the batch.
+// before entries that mean something else to each reader (a new partition, lost records, the topic's end): subscriptions that stand there
+// are not shared, they Pull. dst is emptied first, its memory used again; dst.Next is the place after the batch.
 func (t *Topic) Read(from Seq, size int, dst *Batch) (ok bool) {
 	*dst = Batch{Parts: dst.Parts[:0], next: from, size: size}
 	g := t.find(from)

@@ -28,15 +28,17 @@ func bubbleOver(t *testing.T, source func() *hubtest.Source, cfg hub.Config, do 
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() { done <- h.Run(ctx) }()
+		defer func() { // also where do ends the test
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("run: %v", err)
+			}
+			for _, v := range src.Violations() {
+				t.Errorf("the hub broke the source's contract: %s", v)
+			}
+		}()
 		synctest.Wait()
 		do(t, h, src)
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("run: %v", err)
-		}
-		for _, v := range src.Violations() {
-			t.Errorf("the hub broke the source's contract: %s", v)
-		}
 	})
 }
 

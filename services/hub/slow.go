@@ -200,6 +200,11 @@ func (s *Subscription) left(b *Batch, do func(bh *behind, to int64)) {
 		return
 	}
 	known := s.own(from, s.seq, func(e *Entry) bool { tell[e.Partition] = struct{}{}; return true })
+	for _, c := range s.topic.controlsIn(from, s.seq) {
+		if c.e.Kind == Gap {
+			tell[c.e.Partition] = struct{}{}
+		}
+	}
 	for i := range s.behind {
 		bh := &s.behind[i]
 		to := min(bh.target, s.stopOf(bh.partition))
@@ -207,11 +212,14 @@ func (s *Subscription) left(b *Batch, do func(bh *behind, to int64)) {
 			continue
 		}
 		_, tells := tell[bh.partition]
-		if tells || !known || bh.reads != nil && len(bh.reads.gaps) > 0 {
+		if tells || !known {
 			do(bh, to)
-		} else {
-			s.pass(bh, to)
+			continue
 		}
+		if s.filter == nil { // whose parts tell everything
+			b.add(&Entry{Kind: Advance, Partition: bh.partition, From: bh.pos, Next: to, End: -1}, 0, 0, bh.pos, to)
+		}
+		s.pass(bh, to)
 	}
 	for k, bh := range slices.Backward(s.behind) {
 		if bh.pos == bh.target {

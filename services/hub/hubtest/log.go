@@ -155,6 +155,11 @@ func (s *Source) Truncate(topic string, partition int32, high int64) {
 	})
 }
 
+// Elect makes another leader: the epoch of records that are appended from now on rises.
+func (s *Source) Elect(topic string, partition int32) {
+	s.change(func() { s.partition(topic, partition).epoch++ })
+}
+
 // SetUnavailable makes a partition unreadable, or readable again. Followers are told; ReadAt and Resolve fail meanwhile.
 func (s *Source) SetUnavailable(topic string, partition int32, unavailable bool) {
 	s.change(func() { s.partition(topic, partition).unavailable = unavailable })
