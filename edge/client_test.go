@@ -45,6 +45,7 @@ type client struct {
 type clientOptions struct {
 	header     http.Header
 	recvBuffer int
+	from       string // address to dial from
 	proto      bool
 }
 
@@ -78,14 +79,11 @@ type message struct {
 
 func dial(addr, path string, o clientOptions) (*client, error) {
 	d := net.Dialer{Timeout: patience}
+	if o.from != "" {
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(o.from)}
+	}
 	if o.recvBuffer > 0 {
-		d.Control = func(_, _ string, c syscall.RawConn) error {
-			var failed error
-			err := c.Control(func(fd uintptr) {
-				failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, o.recvBuffer)
-			})
-			return errors.Join(err, failed)
-		}
+		d.Control = recvBuffer(o.recvBuffer)
 	}
 	conn, err := d.Dial("tcp", addr)
 	if err != nil {
@@ -98,6 +96,17 @@ func dial(addr, path string, o clientOptions) (*client, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// recvBuffer sets the size of the receive buffer before a connection is made.
+func recvBuffer(size int) func(string, string, syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) {
+			failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, size)
+		})
+		return errors.Join(err, failed)
+	}
 }
 
 // clientOn is a client whose handshake is done.

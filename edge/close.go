@@ -53,6 +53,7 @@ var (
 	endTokenExpired = reason{Name: "token_expired", Code: 4006, Initiator: byServer, Text: "token expired"}
 	endAge          = reason{Name: "connection_age", Code: 4008, Initiator: byServer, Text: "connection is old enough"}
 	endOverLimit    = reason{Name: "over_limit", Code: 4029, Initiator: byServer, Text: "no memory for more of your input; come back later"}
+	endSlowMessage  = reason{Name: "slow_message", Code: 4029, Initiator: byServer, Text: "message was not finished in time"}
 
 	endBadFrame        = reason{Name: "bad_frame", Code: 4500, Initiator: byServer, Text: "message is not a JSON object"}
 	endBadBinary       = reason{Name: "bad_binary_frame", Code: 4500, Initiator: byServer, Text: "message is not a ClientFrame"}
@@ -66,7 +67,7 @@ func reasons() []*reason {
 	return []*reason{
 		&endClientClose, &endClientEOF, &endNetwork,
 		&endSubscription, &endStopped, &endProtocol, &endBinary, &endText, &endInvalidUTF8, &endMessageTooBig, &endInternal,
-		&endDraining, &endLagged, &endUpstreamGone, &endNoLife, &endStalled, &endTokenExpired, &endAge, &endOverLimit,
+		&endDraining, &endLagged, &endUpstreamGone, &endNoLife, &endStalled, &endTokenExpired, &endAge, &endOverLimit, &endSlowMessage,
 		&endBadFrame, &endBadBinary, &endUnauthenticated, &endForbidden, &endUnknownTopic,
 	}
 }

@@ -26,10 +26,13 @@ type Config struct {
 	Subscribes    int // subscribes that are under way at once, at most half of them to one topic; more wait
 	Publishes     int // the same of publishes, of which a session has one, with all that has come meanwhile; each costs a goroutine and an RPC
 	MaxSessions   int // open sockets; more are refused with 503
-	MaxHandshakes int // connections whose request head is being read; more wait in the listen queue
+	MaxPerAddress int // of them from one address, or one IPv6 network of 64 bits; more are refused with 429. 0: as many as MaxSessions
+	MaxHandshakes int // connections whose request head is being read; more wait, and take the places of slow ones
 	MaxRequests   int // connections that are not sockets; more are refused with 503. They idle for 5 s, and not at all once half are taken
 
 	MaxSubscriptions int   // open subscriptions of one session
+	MaxKeys          int   // of all of them together
+	MaxMessageRate   int   // messages per second of one session, publishes aside; ten times as many may come at once
 	MaxMessageBytes  int64 // one message from a client, fragments together
 	MaxInputBytes    int64 // held of what clients sent, of all sockets that hold more than 4 KiB; one that wants more is closed, 4029
 
@@ -39,6 +42,9 @@ type Config struct {
 	HeartbeatInterval time.Duration // of pings and heartbeats
 	LifeGrace         time.Duration // beyond two intervals: when a silent peer is given up
 	StallTimeout      time.Duration // when a peer is given up that neither takes what waits for it nor says anything
+	MessageTimeout    time.Duration // from the first byte of a client's message to its last
+	UpstreamGrace     time.Duration // from the loss of the service to the end of the sockets, which then look for another edge; 0: never
+	MaxConnectionAge  time.Duration // when a socket is sent to connect anew, up to a tenth sooner; 0: never
 	CloseTimeout      time.Duration // from our close frame to the end of the connection
 	DrainSpread       time.Duration // Drain closes the sessions over at least this time
 	DrainRate         int           // sessions per second that Drain closes at most
@@ -56,6 +62,8 @@ func DefaultConfig() Config {
 		MaxHandshakes:     1024,
 		MaxRequests:       1024,
 		MaxSubscriptions:  1000,
+		MaxKeys:           10000,
+		MaxMessageRate:    1000,
 		MaxMessageBytes:   2 << 20,
 		MaxInputBytes:     256 << 20,
 		HandshakeTimeout:  10 * time.Second,
@@ -64,6 +72,7 @@ func DefaultConfig() Config {
 		HeartbeatInterval: 15 * time.Second,
 		LifeGrace:         5 * time.Second,
 		StallTimeout:      2 * time.Minute,
+		MessageTimeout:    time.Minute,
 		CloseTimeout:      5 * time.Second,
 		DrainSpread:       5 * time.Second,
 		DrainRate:         500,
@@ -84,6 +93,8 @@ func (c *Config) Validate() error {
 	positive("max handshakes", int64(c.MaxHandshakes))
 	positive("max requests", int64(c.MaxRequests))
 	positive("max subscriptions", int64(c.MaxSubscriptions))
+	positive("max keys", int64(c.MaxKeys))
+	positive("max message rate", int64(c.MaxMessageRate))
 	positive("max message bytes", c.MaxMessageBytes)
 	positive("max input bytes", c.MaxInputBytes)
 	positive("drain rate", int64(c.DrainRate))
@@ -91,9 +102,13 @@ func (c *Config) Validate() error {
 	positive("subscribe timeout", int64(c.SubscribeTimeout))
 	positive("publish timeout", int64(c.PublishTimeout))
 	positive("heartbeat interval", int64(c.HeartbeatInterval))
+	positive("message timeout", int64(c.MessageTimeout))
 	positive("close timeout", int64(c.CloseTimeout))
 	if c.Workers < 0 {
 		errs = append(errs, fmt.Errorf("workers must not be negative, not %d", c.Workers))
+	}
+	if c.MaxPerAddress < 0 || c.UpstreamGrace < 0 || c.MaxConnectionAge < 0 {
+		errs = append(errs, errors.New("max per address, upstream grace and max connection age must not be negative"))
 	}
 	if c.LifeGrace < 0 || c.DrainSpread < 0 {
 		errs = append(errs, errors.New("life grace and drain spread must not be negative"))

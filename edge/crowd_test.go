@@ -42,7 +42,8 @@ func TestInterleaving(t *testing.T) {
 	cfg.HeartbeatInterval = 20 * time.Millisecond
 	cfg.LifeGrace = patience
 	cfg.StallTimeout = 2 * patience
-	cfg.SubscribeTimeout = patience
+	cfg.SubscribeTimeout = 2 * patience // they come faster than they are answered
+	cfg.MaxMessageRate = 1 << 20
 	r := start(t, cfg)
 	r.src.CreateTopic("orders", 4)
 	clients, rounds := 8, size(5000, 60000)

@@ -150,19 +150,20 @@ func (w *worker) drainStep(now int64) int64 {
 		if due := d.from + d.spread*int64(d.next)/int64(len(d.sessions)); due > now {
 			return due
 		}
-		w.retire(d.sessions[d.next])
+		w.retire(d.sessions[d.next], &endDraining, "")
 		d.sessions[d.next] = nil
 		d.next++
 	}
 	return now + int64(time.Hour)
 }
 
-// retire ends a session because the process drains. One that publishes gets its answers first; what it still asks for is refused.
-func (w *worker) retire(s *session) {
-	if s.pub == nil {
-		w.end(s, &endDraining, "")
-	} else {
-		s.retiring = true
+// retire ends a session that has done nothing wrong. One that publishes gets its answers first; what it still asks for is refused.
+func (w *worker) retire(s *session, r *reason, cause string) {
+	switch {
+	case s.pub == nil:
+		w.end(s, r, cause)
+	case s.retiring == nil:
+		s.retiring = r
 	}
 }
 

@@ -21,7 +21,7 @@ func isEvents(r *http.Request) bool {
 // refusalOfEvents answers a request for a stream at once, or returns the session to be, which is counted in.
 func (s *Server) refusalOfEvents(r *http.Request) (*session, *refused) {
 	x, no := s.judgeEvents(r)
-	if no != nil && no.text != "" {
+	if no != nil && no.status >= 300 {
 		s.metrics.refused.WithLabelValues(kindEvents, strconv.Itoa(no.status)).Inc()
 	}
 	return x, no
@@ -43,7 +43,7 @@ func (s *Server) judgeEvents(r *http.Request) (*session, *refused) {
 		return nil, &refused{status: http.StatusNoContent, header: crossOriginHeader(origin)} // that is how a stream tells EventSource to stay away
 	case r.Method == http.MethodHead:
 		return nil, &refused{status: http.StatusOK, header: streamHeader(origin)}
-	case !s.enter():
+	case s.enter(r.RemoteAddr) != entered:
 		return nil, fullOfEvents(origin)
 	}
 	resumed := op.Request.Start.Kind == hub.AtPositions

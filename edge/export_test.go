@@ -1,9 +1,12 @@
 package edge
 
 import (
+	"context"
 	"time"
 
 	"github.com/gobwas/ws"
+
+	"tailrace.dev/tailrace/services/access"
 )
 
 // Reader is the frame parser, for tests from outside.
@@ -109,4 +112,27 @@ func (t Tasks) Left() int {
 	t.t.mu.Lock()
 	defer t.t.mu.Unlock()
 	return len(t.t.lines) + len(t.t.turns) + t.t.running
+}
+
+// AddressOf is addressOf, as text.
+func AddressOf(remote string) string { return addressOf(remote).String() }
+
+// SetAllow replaces access.Allow where sockets subscribe. Call it before any does.
+func (s *Server) SetAllow(allow func(context.Context, access.Request) error) { s.allow = allow }
+
+// Break tells each worker that its sessions cannot go on by our fault.
+func (s *Server) Break() {
+	for _, w := range s.workers {
+		w.poller.mu.Lock()
+		var all []*session
+		for _, at := range w.poller.table {
+			if at.s != nil {
+				all = append(all, at.s)
+			}
+		}
+		w.poller.mu.Unlock()
+		for _, x := range all {
+			w.inbox.post(x, ended{reason: &endInternal, cause: "broken by a test"})
+		}
+	}
 }

@@ -13,7 +13,7 @@ import (
 
 // life is what is known of a session's liveness; times are of Server.now.
 type life struct {
-	sent     int64 // when the socket last took bytes
+	sent     int64 // when the socket last took bytes of a message
 	beat     int64 // when a heartbeat was last considered
 	pinged   int64 // when a ping was last sent
 	progress int64 // when the peer last took bytes that had waited
@@ -66,6 +66,12 @@ func (w *worker) tick(now int64) {
 	w.srv.publishes.expire(time.Now())
 	up := w.srv.cfg.UpstreamAvailable == nil || w.srv.cfg.UpstreamAvailable()
 	w.upstream = up
+	switch {
+	case up:
+		w.downSince = 0
+	case w.downSince == 0:
+		w.downSince = now
+	}
 	blocked, held := 0, 0
 	for _, s := range slices.Backward(w.sessions) { // an end moves a session that was looked at into its place
 		if s.blocked.Load() {
@@ -86,6 +92,12 @@ func (w *worker) tick(now int64) {
 }
 
 func (w *worker) look(s *session, now int64) {
+	if r, lasted := w.overdue(s, now); r != nil {
+		w.retire(s, r, time.Duration(lasted).String())
+		if s.state != open {
+			return
+		}
+	}
 	interval := int64(w.srv.cfg.HeartbeatInterval)
 	received := s.received.Load()
 	if s.events != nil {
@@ -109,7 +121,7 @@ func (w *worker) look(s *session, now int64) {
 		// Told at once, also that they can be read again: on a busy topic no heartbeat would be due for that.
 		s.life.listed, s.beatNow = listed, true
 	}
-	if (s.beatNow || now-s.life.beat >= interval) && !s.blocked.Load() {
+	if (s.beatNow || now-min(s.life.beat, s.life.sent) >= interval) && !s.blocked.Load() {
 		w.heartbeat(s, now)
 	}
 }
@@ -145,7 +157,7 @@ func (w *worker) lacks(s *session) bool {
 	return false
 }
 
-// heartbeat tells what moved or is wrong. Without either it is due only when nothing else was sent for an interval.
+// heartbeat tells what moved or is wrong. Without either it is due only when no message was sent for an interval: a page does not see pings.
 func (w *worker) heartbeat(s *session, now int64) {
 	tells := s.beatNow || !w.upstream
 	due := now-s.life.sent >= int64(w.srv.cfg.HeartbeatInterval)

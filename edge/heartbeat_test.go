@@ -67,8 +67,8 @@ func TestLife(t *testing.T) {
 func quick() edge.Config {
 	cfg := config()
 	cfg.HeartbeatInterval = 100 * time.Millisecond
-	cfg.LifeGrace = 100 * time.Millisecond
-	cfg.StallTimeout = time.Second
+	cfg.LifeGrace = time.Second // the client of the test may be slow to answer
+	cfg.StallTimeout = 1500 * time.Millisecond
 	return cfg
 }
 
@@ -156,7 +156,11 @@ func TestSlowIsNotStalled(t *testing.T) {
 	r := start(t, cfg)
 	r.src.CreateTopic("orders", 1)
 	fill(r, "orders", 500, 64<<10) // more than is read below, so that something waits all the time
-	c := r.dial(t, "/ws/orders?start=earliest")
+	c, err := dial(r.addr, "/ws/orders?start=earliest", clientOptions{recvBuffer: 16 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.conn.Close()
 	c.until(t, "started")
 	// Far longer than a silent client may live, and longer than one that takes nothing.
 	end := time.Now().Add(2 * cfg.StallTimeout)

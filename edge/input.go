@@ -95,6 +95,9 @@ func (w *worker) letRead(s *session) {
 		return
 	}
 	s.paused.Store(false)
+	if begun := s.begun.Load(); begun != 0 {
+		s.begun.CompareAndSwap(begun, w.srv.now()) // it was not the client who kept the rest of its message waiting
+	}
 	if s.state == open {
 		w.startSubscribes(s)
 	}

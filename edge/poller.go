@@ -245,6 +245,7 @@ func (p *poller) take(s *session, data []byte) {
 		case itemNone, itemPong:
 		case itemMessage:
 			in.charge(s, 0)
+			s.begun.Store(0)
 			p.message(s, payload)
 		case itemPing:
 			p.post(s, ping{string(payload)})
@@ -260,6 +261,9 @@ func (p *poller) take(s *session, data []byte) {
 			s.deaf = true
 			p.post(s, ended{reason: s.in.bad, cause: s.in.cause})
 		}
+	}
+	if s.in.frag && s.begun.Load() == 0 {
+		s.begun.Store(p.worker.srv.now())
 	}
 	if !in.charge(s, cap(s.in.msg)) {
 		p.refuse(s, "unfinished message")

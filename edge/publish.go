@@ -47,7 +47,7 @@ func cost(records []queued) (n int) {
 }
 
 func (w *worker) publish(s *session, op *frame.Publish) {
-	if s.retiring {
+	if s.retiring != nil {
 		w.refuse(s, w.refusal(s, op.ID, hub.ErrDraining))
 		return
 	}
@@ -138,8 +138,8 @@ func (w *worker) published(s *session, r published) {
 	p.queue, p.busy, p.call = slices.Delete(p.queue, 0, r.n), 0, nil
 	if len(p.queue) == 0 {
 		s.pub = nil
-		if s.retiring {
-			w.end(s, &endDraining, "")
+		if s.retiring != nil {
+			w.end(s, s.retiring, "")
 		}
 		return
 	}

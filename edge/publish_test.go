@@ -89,7 +89,9 @@ func TestPublishCallsAreBounded(t *testing.T) {
 
 // TestFloodWithoutReading: a client that asks on and on and takes no answer is not read from beyond a bound; once it reads it gets all.
 func TestFloodWithoutReading(t *testing.T) {
-	r := start(t, config())
+	cfg := config()
+	cfg.MaxMessageRate = 1 << 20
+	r := start(t, cfg)
 	c, err := dial(r.addr, "/ws", clientOptions{recvBuffer: 4096})
 	if err != nil {
 		t.Fatal(err)

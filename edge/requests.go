@@ -109,14 +109,14 @@ func (q *requests) answer(w http.ResponseWriter, r *http.Request) {
 			no.serve(w)
 			return
 		}
-		q.srv.settle(q.srv.upgrade(w, r, nil))
+		q.srv.settle(r.RemoteAddr, q.srv.upgrade(w, r, nil))
 	case isEvents(r):
 		x, no := q.srv.refusalOfEvents(r)
 		if no != nil {
 			no.serve(w)
 			return
 		}
-		q.srv.settle(q.srv.takeOver(w, x))
+		q.srv.settle(r.RemoteAddr, q.srv.takeOver(w, x))
 	case isPublish(r):
 		q.srv.post(w, r)
 	case !access.HostAllowed(r.Host, q.srv.cfg.AllowedHosts):

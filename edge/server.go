@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tailrace.dev/tailrace/services/access"
 	"tailrace.dev/tailrace/services/hub"
 )
 
@@ -26,6 +28,7 @@ type Server struct {
 	cfg       Config
 	hub       *hub.Hub
 	publisher Publisher
+	allow     func(context.Context, access.Request) error // access.Allow
 	log       *slog.Logger
 	metrics   *metrics
 	rest      http.Handler // what is not a socket
@@ -40,23 +43,24 @@ type Server struct {
 	ctx      context.Context // of tasks
 	requests *requests
 
-	handshakes chan struct{} // a place for each connection whose head is being read
-	upgrades   sync.WaitGroup
-	served     atomic.Bool // Serve was called
-	serving    atomic.Bool // Serve runs, the workers are there
-	draining   atomic.Bool
-	stopping   chan struct{} // closed by Drain: no more connections are accepted
-	stopOnce   sync.Once
-	next       atomic.Uint32 // worker of the next session
+	door     *door
+	upgrades sync.WaitGroup
+	served   atomic.Bool // Serve was called
+	serving  atomic.Bool // Serve runs, the workers are there
+	draining atomic.Bool
+	stopping chan struct{} // closed by Drain: no more connections are accepted
+	stopOnce sync.Once
+	next     atomic.Uint32 // worker of the next session
 
 	mu        sync.Mutex
 	sessions  int
-	upgrading int           // of them: not handed to a worker yet
-	posts     int           // publishes by request
-	stopped   bool          // no more are welcome
-	settled   *sync.Cond    // upgrading or posts is 0
-	total     int           // sessions when the drain began
-	empty     chan struct{} // closed when there are no sessions and posts and Drain waits; nil while it doesn't
+	addresses map[netip.Addr]int // sessions by address, where they are limited
+	upgrading int                // of them: not handed to a worker yet
+	posts     int                // publishes by request
+	stopped   bool               // no more are welcome
+	settled   *sync.Cond         // upgrading or posts is 0
+	total     int                // sessions when the drain began
+	empty     chan struct{}      // closed when there are no sessions and posts and Drain waits; nil while it doesn't
 }
 
 // New returns a Server that does nothing yet. h must be run by the caller, for longer than Serve. rest answers requests that are not for a
@@ -71,7 +75,7 @@ func New(cfg Config, h *hub.Hub, publisher Publisher, rest http.Handler, log *sl
 	s := &Server{
 		cfg: cfg, hub: h, publisher: publisher, log: log, rest: rest, base: time.Now(),
 		subscribes: newTasks(cfg.Subscribes), publishes: newTasks(cfg.Publishes), input: input{max: cfg.MaxInputBytes},
-		handshakes: make(chan struct{}, cfg.MaxHandshakes), stopping: make(chan struct{}),
+		door: newDoor(cfg.MaxHandshakes), stopping: make(chan struct{}), addresses: make(map[netip.Addr]int), allow: access.Allow,
 	}
 	s.metrics = newMetrics(r, &s.input)
 	s.settled = sync.NewCond(&s.mu)
@@ -191,20 +195,36 @@ func (s *Server) drainSpread() time.Duration {
 	return max(s.cfg.DrainSpread, time.Duration(s.total)*time.Second/time.Duration(s.cfg.DrainRate))
 }
 
-// enter counts a session in, before its upgrade, or says that there is no room. settle must follow.
-func (s *Server) enter() bool {
+// room says whether a session may come in.
+type room uint8
+
+const (
+	entered room = iota
+	full         // the process has no room
+	crowded      // the address has enough
+)
+
+// enter counts a session in, before its upgrade, or says that there is no room. settle must follow. remote is the peer's host:port.
+func (s *Server) enter(remote string) room {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sessions >= s.cfg.MaxSessions || s.stopped || s.draining.Load() {
-		return false
+		return full
+	}
+	if most := s.cfg.MaxPerAddress; most > 0 {
+		a := addressOf(remote)
+		if s.addresses[a] >= most {
+			return crowded
+		}
+		s.addresses[a]++
 	}
 	s.sessions++
 	s.upgrading++
-	return true
+	return entered
 }
 
 // settle ends an upgrade, which has handed the session to a worker or not.
-func (s *Server) settle(handed bool) {
+func (s *Server) settle(remote string, handed bool) {
 	s.mu.Lock()
 	s.upgrading--
 	if s.upgrading == 0 {
@@ -212,7 +232,7 @@ func (s *Server) settle(handed bool) {
 	}
 	s.mu.Unlock()
 	if !handed {
-		s.exit()
+		s.exit(remote)
 	}
 }
 
@@ -227,10 +247,16 @@ func (s *Server) closeDoor() {
 }
 
 // exit counts out a session, or one that was not upgraded after all.
-func (s *Server) exit() {
+func (s *Server) exit(remote string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sessions--
+	if s.cfg.MaxPerAddress > 0 {
+		a := addressOf(remote)
+		if s.addresses[a]--; s.addresses[a] == 0 {
+			delete(s.addresses, a)
+		}
+	}
 	s.tellEmpty()
 }
 
@@ -255,5 +281,5 @@ func (s *Server) left(x *session) {
 		slog.String("initiator", x.reason.Initiator), slog.String("cause", x.cause),
 		slog.Duration("lasted", time.Duration(s.now()-x.started).Round(time.Millisecond)),
 		slog.Uint64("records", x.records), slog.Uint64("bytes", x.bytes), slog.Uint64("messages", x.messages))
-	s.exit()
+	s.exit(x.conn.RemoteAddr().String())
 }

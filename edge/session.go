@@ -45,6 +45,7 @@ type session struct {
 	starved  atomic.Bool  // the poller stopped reading because of paused
 	// Bytes of the unfinished message that the session is charged for; see input.
 	unfinished atomic.Int64
+	begun      atomic.Int64 // Server.now when it began to come; 0: there is none
 
 	// Owned by the poller.
 	in   reader
@@ -54,14 +55,14 @@ type session struct {
 
 	// Owned by the worker.
 	state    state
-	again    bool  // in worker.again
-	dirty    bool  // in worker.dirty
-	eof      bool  // the peer will send nothing more
-	retiring bool  // the process drains: it ends once its publishes are answered
-	beatNow  bool  // something is wrong or right again: do not wait for the interval
-	pos      int32 // in worker.sessions
-	running  int32 // subscribes under way
-	turn     int32 // whose subscription is pulled first
+	again    bool    // in worker.again
+	dirty    bool    // in worker.dirty
+	eof      bool    // the peer will send nothing more
+	share    float32 // from 0 to 1, by chance: of times that are not to be the same for all
+	beatNow  bool    // something is wrong or right again: do not wait for the interval
+	pos      int32   // in worker.sessions
+	running  int32   // subscribes under way
+	turn     int32   // whose subscription is pulled first
 	pass     uint64
 	subs     []*subscription
 	pend     []byte // unfinished bytes: what must be written next
@@ -70,7 +71,11 @@ type session struct {
 	hasPong  bool
 	pub      *publishing // nil until the first publish
 	kept     int         // bytes of input held in pub and subs
+	keys     int         // of subs
+	nextAsk  int64       // Server.now up to which its messages are paid for
+	spoke    bool        // a message waits in ctl
 	life     life
+	retiring *reason // it ends for this once its publishes are answered
 	reason   *reason
 	cause    string
 	closeBy  int64 // Server.now at which closing gives up
@@ -85,6 +90,7 @@ type subscription struct {
 	sub     *hub.Subscription // nil until started
 	request *hub.Request      // nil once started
 	by      time.Time         // when the subscribe has to be answered
+	keys    int               // that it asked for
 	cost    int               // bytes of input that it holds
 	id      string
 	as      frame.As

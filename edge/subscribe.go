@@ -40,7 +40,13 @@ func (w *worker) subscribe(s *session, op *frame.Subscribe, inURL bool) {
 		w.refuse(s, frame.ErrorOf("subscribe", op.ID, &hub.LimitError{Limit: "subscriptions of a session", Value: int64(limit)}))
 		return
 	}
-	sb := &subscription{s: s, id: op.ID, as: op.As, request: &op.Request, inURL: inURL, waiting: true, cost: costOf(&op.Request)}
+	keys := len(op.Request.Keys)
+	if limit := w.srv.cfg.MaxKeys; s.keys+keys > limit {
+		w.refuse(s, frame.ErrorOf("subscribe", op.ID, &hub.LimitError{Limit: "keys of a session", Value: int64(limit)}))
+		return
+	}
+	s.keys += keys
+	sb := &subscription{s: s, id: op.ID, as: op.As, request: &op.Request, inURL: inURL, waiting: true, keys: keys, cost: costOf(&op.Request)}
 	sb.by = time.Now().Add(w.srv.cfg.SubscribeTimeout)
 	w.sit(sb)
 	s.subs = append(s.subs, sb)
@@ -73,7 +79,7 @@ func (w *worker) startSubscribe(sb *subscription) {
 	sb.call = srv.subscribes.run(request.Topic, sb.by, func() {
 		defer cancel()
 		ask := access.Request{Identity: s.identity, Action: access.ActionSubscribe, Topic: request.Topic, Keys: request.Keys}
-		if err := access.Allow(ctx, ask); err != nil {
+		if err := srv.allow(ctx, ask); err != nil {
 			result.err = denied{err}
 		} else if len(request.Topic) > maxTopic {
 			result.err = hub.ErrUnknownTopic
@@ -184,7 +190,10 @@ func (w *worker) errorOf(sb *subscription, err error) *frame.Error {
 // endURL ends a session whose reason to be was the subscription of its URL, and any when this process drains.
 func (w *worker) endURL(sb *subscription, err error) {
 	_, lagged := errors.AsType[*hub.LaggedError](err)
+	_, forbidden := errors.AsType[denied](err)
 	switch {
+	case sb.inURL && forbidden:
+		w.end(sb.s, &endForbidden, err.Error())
 	case errors.Is(err, hub.ErrDraining):
 		w.end(sb.s, &endDraining, err.Error())
 	case sb.inURL && errors.Is(err, hub.ErrUnknownTopic):
@@ -264,6 +273,7 @@ func (w *worker) dispose(sb *subscription) {
 		w.srv.subscribes.drop(sb.call)
 	}
 	w.srv.input.keep(sb.s, -sb.cost)
+	sb.s.keys -= sb.keys
 	if sb.sub != nil {
 		w.count.subscriptions--
 		sb.sub.Close()

@@ -45,23 +45,19 @@ func (s *Server) accept(ctx context.Context, ln *net.TCPListener) error {
 	})
 	wait := time.Duration(0)
 	for {
-		select {
-		case s.handshakes <- struct{}{}: // at the limit, connections wait in the kernel's queue
-		case <-ctx.Done():
-			return nil
-		case <-s.stopping:
-			return nil
-		}
 		conn, err := ln.AcceptTCP()
 		if err == nil {
 			wait = 0
+			if !s.door.enter(conn, s.stopping, ctx.Done()) { // while it waits, others do in the kernel's queue
+				_ = conn.Close()
+				return nil
+			}
 			s.upgrades.Go(func() {
-				defer func() { <-s.handshakes }()
+				defer s.door.leave()
 				s.welcome(ctx, conn)
 			})
 			continue
 		}
-		<-s.handshakes
 		if ctx.Err() != nil || s.draining.Load() {
 			return nil
 		}
@@ -88,6 +84,7 @@ func (s *Server) welcome(ctx context.Context, conn *net.TCPConn) {
 		return
 	}
 	head, end, err := readHead(conn)
+	s.door.read(conn)
 	if err != nil {
 		_ = conn.Close() // it said nothing that could be answered
 		return
@@ -97,11 +94,14 @@ func (s *Server) welcome(ctx context.Context, conn *net.TCPConn) {
 		return
 	}
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head[:end])))
+	if err == nil {
+		r.RemoteAddr = conn.RemoteAddr().String()
+	}
 	if err == nil && isEvents(r) {
 		if x, no := s.refusalOfEvents(r); no != nil {
 			s.answer(conn, no)
 		} else {
-			s.settle(s.stream(conn, x))
+			s.settle(r.RemoteAddr, s.stream(conn, x))
 		}
 		return
 	}
@@ -113,7 +113,7 @@ func (s *Server) welcome(ctx context.Context, conn *net.TCPConn) {
 		s.answer(conn, no)
 		return
 	}
-	s.settle(s.upgrade(&hijacked{conn: conn}, r, append([]byte(nil), head[end:]...)))
+	s.settle(r.RemoteAddr, s.upgrade(&hijacked{conn: conn}, r, append([]byte(nil), head[end:]...)))
 }
 
 // readHead reads up to the empty line, and perhaps a bit more. end is behind that line; 0 if the head is larger than maxHead.
@@ -223,8 +223,13 @@ func (s *Server) judge(r *http.Request) *refused {
 		return bad("none of the subprotocols is known; known are " + knownSubprotocols())
 	case r.ContentLength > 0 || len(r.TransferEncoding) > 0:
 		return bad("an upgrade has no body")
-	case !s.enter():
+	}
+	switch s.enter(r.RemoteAddr) {
+	case full:
 		return &refused{http.StatusServiceUnavailable, "no room for another socket here", http.Header{"Retry-After": {"5"}}}
+	case crowded:
+		return &refused{http.StatusTooManyRequests, "too many sockets from this address", http.Header{"Retry-After": {"5"}}}
+	case entered:
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"tailrace.dev/tailrace/edge/frame"
@@ -29,9 +30,10 @@ type worker struct {
 	rest      int64 // Server.now before which no pass starts
 	tickAt    int64
 	drain     *drain
-	upstream  bool // as told last
-	blocked   int  // sessions, as counted last
-	held      int  // bytes, as counted last
+	upstream  bool  // as told last
+	downSince int64 // Server.now when the service was found to be away; 0: it is there
+	blocked   int   // sessions, as counted last
+	held      int   // bytes, as counted last
 	beat      frame.Heartbeat
 	ids       []int32 // partitions, for lacks
 	writer
@@ -196,6 +198,10 @@ func (w *worker) handle(s *session, what any) {
 	}
 	s.messages++
 	w.count.messages++
+	if re, id := askedBy(what); re != "" && !w.mayAsk(s) {
+		w.tooMany(s, re, id)
+		return
+	}
 	switch what := what.(type) {
 	case *frame.Subscribe:
 		w.subscribe(s, what, false)
@@ -218,7 +224,10 @@ func (w *worker) handle(s *session, what any) {
 
 // say queues a frame.
 func (w *worker) say(s *session, f frame.Frame) {
-	s.ctl = w.appendMessage(s.ctl, s, f)
+	s.spoke = true
+	if s.ctl = w.appendMessage(s.ctl, s, f); len(s.ctl) > maxHeld && s.state == open {
+		s.paused.Store(true) // until it is flushed
+	}
 	w.touch(s)
 }
 
@@ -239,7 +248,7 @@ func (w *worker) refuseOp(s *session, e *frame.Error) {
 // open takes a session over from its handshake. It is on the worker's list before the poller can tell of it.
 func (w *worker) open(s *session) {
 	s.state = open
-	s.pos = int32(len(w.sessions))
+	s.pos, s.share = int32(len(w.sessions)), rand.Float32()
 	w.sessions = append(w.sessions, s)
 	now := w.srv.now()
 	s.life = life{sent: now, beat: now, progress: now}

@@ -128,6 +128,9 @@ func writtenOf(n, of int) written {
 func (w *worker) writeOnce(s *session) (n int, wrote written) {
 	if len(s.pend) > 0 {
 		n, ok := w.send(s, s.pend)
+		if n > 0 {
+			s.life.sent = w.srv.now()
+		}
 		wrote := writtenOf(n, len(s.pend))
 		if ok && wrote == short {
 			s.pend = s.pend[n:]
@@ -148,15 +151,15 @@ func (w *worker) writeOnce(s *session) (n int, wrote written) {
 		pulled = w.compose(s)
 	}
 	if len(w.buf) == 0 && len(w.units) == 0 {
-		if len(s.ctl) > 0 {
-			return 0, all // pulling has ended the session, and left its last frames there
-		}
 		return 0, nothing
 	}
 	if len(w.buf) > 0 {
 		var ok bool
 		if n, ok = w.send(s, w.buf); !ok {
 			return n, short
+		}
+		if n > 0 && (s.spoke || s.events != nil || len(w.buf) > answers) {
+			s.life.sent, s.spoke = w.srv.now(), false
 		}
 	}
 	// What was pulled can't be given back: it and the answers before it are written in full, as soon as the socket takes them.
@@ -378,7 +381,6 @@ func (w *worker) send(s *session, p []byte) (n int, ok bool) {
 		return 0, false
 	}
 	now := w.srv.now()
-	s.life.sent = now
 	if s.blocked.Load() {
 		s.life.progress = now
 	}

@@ -79,7 +79,12 @@ func parseConfig(args []string, help io.Writer) (Config, error) {
 	fs.DurationVar(&c.SlowAfter, "slow-after", c.SlowAfter, "a reader is slow, and its slow policy acts, when it is this much of a topic's traffic behind")
 	fs.DurationVar(&c.Edge.HeartbeatInterval, "heartbeat-interval", c.Edge.HeartbeatInterval, "ping a client that was silent for this long, and tell it something when it was told nothing")
 	fs.DurationVar(&c.Edge.StallTimeout, "stall-timeout", c.Edge.StallTimeout, "give up a client that neither reads nor answers for this long")
+	fs.DurationVar(&c.Edge.UpstreamGrace, "upstream-grace", c.Edge.UpstreamGrace, "close the sockets when the service has been away for this long, so that clients try another edge; 0: never")
+	fs.DurationVar(&c.Edge.MaxConnectionAge, "max-connection-age", c.Edge.MaxConnectionAge, "tell a client to connect anew after this long, or up to a tenth sooner; 0: never")
 	fs.IntVar(&c.Edge.MaxSessions, "max-sessions", c.Edge.MaxSessions, "most open sockets; more are refused with 503")
+	fs.IntVar(&c.Edge.MaxPerAddress, "max-sessions-per-address", c.Edge.MaxPerAddress, "most open sockets of one address, or IPv6 network of 64 bits; more are refused with 429. 0: no limit, as behind a balancer all have its address")
+	fs.IntVar(&c.Edge.MaxSubscriptions, "max-subscriptions", c.Edge.MaxSubscriptions, "most open subscriptions of a socket")
+	fs.IntVar(&c.Edge.MaxKeys, "max-keys", c.Edge.MaxKeys, "most keys that the subscriptions of a socket have together")
 	fs.Var(&maxMessage, "max-message-bytes", "most `bytes` of one message from a client")
 	fs.TextVar(&c.LogLevel, "log-level", c.LogLevel, "`level` of the log on standard error: debug, info, warn or error")
 
@@ -144,7 +149,12 @@ func (c *Config) LogValue() slog.Value {
 		slog.Duration("slow_after", c.SlowAfter),
 		slog.Duration("heartbeat_interval", c.Edge.HeartbeatInterval),
 		slog.Duration("stall_timeout", c.Edge.StallTimeout),
+		slog.Duration("upstream_grace", c.Edge.UpstreamGrace),
+		slog.Duration("max_connection_age", c.Edge.MaxConnectionAge),
 		slog.Int("max_sessions", c.Edge.MaxSessions),
+		slog.Int("max_sessions_per_address", c.Edge.MaxPerAddress),
+		slog.Int("max_subscriptions", c.Edge.MaxSubscriptions),
+		slog.Int("max_keys", c.Edge.MaxKeys),
 		slog.Int64("max_message_bytes", c.Edge.MaxMessageBytes),
 		slog.String("log_level", c.LogLevel.String()),
 	)

@@ -1,0 +1,68 @@
+package edge
+
+import (
+	"time"
+
+	"tailrace.dev/tailrace/edge/frame"
+	"tailrace.dev/tailrace/services/hub"
+)
+
+// messageBurst is how many seconds' worth of messages may come at once.
+const messageBurst = 10
+
+// mayAsk says whether a session may have another message answered now: at most MaxMessageRate a second, after a burst.
+func (w *worker) mayAsk(s *session) bool {
+	now, each := w.srv.now(), int64(time.Second)/int64(w.srv.cfg.MaxMessageRate)
+	next := max(s.nextAsk, now) + each
+	if next-now > messageBurst*int64(time.Second) {
+		return false
+	}
+	s.nextAsk = next
+	return true
+}
+
+// askedBy is the request that a message makes, and its id; "" for what is counted elsewhere, or is no message.
+func askedBy(what any) (re, id string) {
+	switch what := what.(type) {
+	case *frame.Subscribe:
+		return "subscribe", what.ID
+	case *frame.Unsubscribe:
+		return "unsubscribe", what.ID
+	case *frame.Ping:
+		return "frame", what.ID
+	case *frame.Unbuilt:
+		return what.Op, what.ID
+	case *frame.Error:
+		return what.Re, what.ID
+	}
+	return "", ""
+}
+
+// tooMany refuses a message for its number.
+func (w *worker) tooMany(s *session, re, id string) {
+	rate := w.srv.cfg.MaxMessageRate
+	w.refuseOp(s, frame.ErrorOf(re, id, &hub.LimitError{
+		Limit: "messages per second of a session", Value: int64(rate), Retry: max(time.Second/time.Duration(rate), 100*time.Millisecond),
+	}))
+}
+
+// overdue says why a session is to be ended that does nothing wrong by itself: the service is away, it is old, or a message takes too long.
+func (w *worker) overdue(s *session, now int64) (*reason, int64) {
+	cfg := &w.srv.cfg
+	// Sessions that began together, or lost the service together, are not ended together.
+	late := func(most time.Duration) int64 { return int64(s.share * float32(min(most, comeBackSpread))) }
+	if grace := cfg.UpstreamGrace; grace > 0 && !w.upstream {
+		if away := now - max(w.downSince, s.started); away > int64(grace)+late(grace) {
+			return &endUpstreamGone, away
+		}
+	}
+	if age := cfg.MaxConnectionAge; age > 0 {
+		if lived := now - s.started; lived > int64(age)-int64(s.share*float32(age/10)) {
+			return &endAge, lived
+		}
+	}
+	if begun := s.begun.Load(); begun != 0 && !s.paused.Load() && now-begun > int64(cfg.MessageTimeout) {
+		return &endSlowMessage, now - begun
+	}
+	return nil, 0
+}
