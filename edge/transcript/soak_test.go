@@ -120,4 +120,3 @@ func (s *soak) compare(t *testing.T) {
 		})
 	}
 }
-
