@@ -203,7 +203,11 @@ func (c Config) settings(role string, logs chan confluent.LogEvent, defaults, ow
 }
 
 func (c Config) admin(logs chan confluent.LogEvent) *confluent.ConfigMap {
-	return c.settings("admin", logs, nil, nil)
+	return c.settings("admin", logs, nil, confluent.ConfigMap{
+		// With connections on demand a question that waits for a broker which is gone makes librdkafka try to connect without a pause: thousands
+		// of times a second, a core of ours and a flood for the broker that comes back. The price is a connection to every broker.
+		"enable.sparse.connections": false,
+	})
 }
 
 // consumer returns the settings of both kinds of consumers.

@@ -1,7 +1,11 @@
 package kafka_test
 
 import (
+	"bytes"
+	"context"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -104,5 +108,38 @@ func TestFatalErrorReplacesTheProducer(t *testing.T) {
 	}
 	if got := history(t, c, hub.ChunkID{Topic: topic}, 6, 100); len(got) != 6 {
 		t.Errorf("got %d records, want 6", len(got))
+	}
+}
+
+// attempts counts a client's attempts to connect, in the log of librdkafka's own doings.
+type attempts struct{ n atomic.Int64 }
+
+func (a *attempts) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("client=tailrace-admin")) && bytes.Contains(p, []byte("broker in state TRY_CONNECT connecting")) {
+		a.n.Add(1)
+	}
+	return len(p), nil
+}
+
+// TestADeadBrokerIsNotFlooded: librdkafka pauses between attempts to connect, also while it is asked what only a broker can answer.
+func TestADeadBrokerIsNotFlooded(t *testing.T) {
+	fake, cluster := faulty(t)
+	topic := cluster.NewTopic(t, 1, nil)
+	tried := &attempts{}
+	c, stop := startLogging(t, cluster, tried, func(c *kafka.Config) { c.Properties = map[string]string{"debug": "broker"} })
+	t.Cleanup(stop)
+	publish(t, c, topic, value("v"))
+	fake.Close()
+	eventually(t, func() bool { return !c.Health().Up }, "the loss is noticed")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	tried.n.Store(0)
+	for ctx.Err() == nil {
+		if _, err := c.GetTopic(ctx, topic); err == nil {
+			t.Fatal("a dead broker has answered")
+		}
+	}
+	if n := tried.n.Load(); n == 0 || n > 500 {
+		t.Errorf("got %d attempts to connect in 3 s, want some, and at most 500", n)
 	}
 }

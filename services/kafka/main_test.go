@@ -62,7 +62,11 @@ func startLogging(t testing.TB, cluster *kafkatest.Cluster, to io.Writer, change
 	for _, do := range change {
 		do(&cfg)
 	}
-	logger := slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	level := slog.LevelInfo
+	if cfg.Properties["debug"] != "" {
+		level = slog.LevelDebug
+	}
+	logger := slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level}))
 	c, err := kafka.New(cfg, logger, nil)
 	if err != nil {
 		t.Fatal(err)
