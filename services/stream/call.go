@@ -19,6 +19,9 @@ type call struct {
 	began time.Time
 	peer  string // its host
 
+	bounded bool  // the whole request counts as input
+	charged int64 // bytes of it so far
+
 	// What a handler tells of its stream.
 	topic   string
 	records int64
@@ -32,12 +35,15 @@ type call struct {
 type callKey struct{}
 
 // withCall gives every exchange its call, through the context: the RPC library hands the http.ResponseWriter to nobody.
-func withCall(next http.Handler, cfg *Config) http.Handler {
+func withCall(next http.Handler, cfg *Config, in *input) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &call{rc: http.NewResponseController(w), cfg: cfg, began: time.Now()}
 		c.peer, _, _ = net.SplitHostPort(r.RemoteAddr) // none: not TCP
 		defer c.disarm()                               // HTTP/1.1: the connection goes on
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
+		defer in.leave(c)
+		r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
+		r.Body = in.of(r, c)
+		next.ServeHTTP(w, r)
 	})
 }
 
@@ -46,9 +52,11 @@ func callFrom(ctx context.Context) *call {
 	return c
 }
 
-// gate bounds the time in which the request of a unary or server-stream call must arrive. Streams from the caller have no such bound.
+// gate bounds the time in which the request of a unary or server-stream call must arrive, and the memory of all of them. Streams from the caller
+// have no such bounds.
 func gate(ctx context.Context, spec connect.Spec, _ connect.Peer, _ http.Header) (context.Context, error) {
 	if c := callFrom(ctx); spec.StreamType == connect.StreamTypeUnary || spec.StreamType == connect.StreamTypeServer {
+		c.bounded = true
 		_ = c.rc.SetReadDeadline(time.Now().Add(c.cfg.BodyTimeout)) // both servers of net/http have deadlines
 	}
 	return ctx, nil

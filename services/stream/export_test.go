@@ -72,6 +72,6 @@ func (s *Server) ServeBench(messages func() int, ready []hub.Part, structs *tail
 			return nil
 		}, options))
 	server := s.httpServer()
-	server.Handler = withCall(mux, &s.cfg)
+	server.Handler = withCall(mux, &s.cfg, &s.input)
 	return server
 }

@@ -39,7 +39,7 @@ type metrics struct {
 	delay    prometheus.Histogram
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+func newMetrics(reg prometheus.Registerer, in *input) *metrics {
 	m := &metrics{
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "tailrace_stream_open", Help: "Streams that are open.",
@@ -69,6 +69,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 	}
 	reg.MustRegister(m.open, m.ended, m.handled, m.records, m.bytes, m.messages, m.gaps, m.delay)
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "tailrace_stream_input_bytes", Help: "Bytes of requests that are arriving or being answered.",
+	}, func() float64 { return float64(in.held.Load()) }))
 	return m
 }
 

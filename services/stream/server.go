@@ -36,6 +36,7 @@ type Server struct {
 	metrics  *metrics
 	observer *observer
 	buffers  buffers
+	input    input
 	health   *grpchealth.StaticChecker
 	handler  http.Handler
 
@@ -49,13 +50,15 @@ type Server struct {
 
 // New returns an idle Server; its Handler works at once, Run listens.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg.withDefaults(), metrics: newMetrics(cfg.Registerer), drained: make(chan struct{}), draining: make(chan struct{})}
+	s := &Server{cfg: cfg.withDefaults(), drained: make(chan struct{}), draining: make(chan struct{})}
+	s.input.max = s.cfg.MaxInputBytes
+	s.metrics = newMetrics(cfg.Registerer, &s.input)
 	s.observer = &observer{logger: cfg.Logger, metrics: s.metrics}
 	services := []string{
 		tailracev1connect.StreamServiceName, tailracev1connect.TopicServiceName, tailracev1connect.GroupServiceName,
 	}
 	s.health = grpchealth.NewStaticChecker(services...)
-	s.handler = access.RefusePages(withCall(s.mux(services), &s.cfg))
+	s.handler = access.RefusePages(withCall(s.mux(services), &s.cfg, &s.input))
 	return s
 }
 

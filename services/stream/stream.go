@@ -60,6 +60,9 @@ type Config struct {
 	// Registerer gets the metrics tailrace_stream_… and tailrace_rpc_…. Required.
 	Registerer prometheus.Registerer
 
+	// MaxInputBytes bounds what requests of unary and server-stream calls hold together, as they come over the wire (decoding makes it two to
+	// three times as much); what exceeds it is refused with LIMIT. Requests of up to 16 KiB are not. Default 64 MiB.
+	MaxInputBytes int64
 	// BodyTimeout bounds how long the request of a unary or server-stream call may take to arrive; default 10 s.
 	BodyTimeout time.Duration
 	// ResolveTimeout bounds how long Subscribe waits for Kafka before it answers KAFKA_UNAVAILABLE; default 10 s.
@@ -76,6 +79,9 @@ func (c Config) withDefaults() Config {
 		if *d <= 0 {
 			*d = otherwise
 		}
+	}
+	if c.MaxInputBytes <= 0 {
+		c.MaxInputBytes = 64 << 20
 	}
 	fill(&c.BodyTimeout, 10*time.Second)
 	fill(&c.ResolveTimeout, 10*time.Second)
