@@ -20,7 +20,9 @@ type input struct {
 }
 
 // of makes the body of an exchange count. The caller gives back what the exchange was charged, with leave.
-func (in *input) of(r *http.Request, c *call) io.ReadCloser { return &body{ReadCloser: r.Body, in: in, call: c} }
+func (in *input) of(r *http.Request, c *call) io.ReadCloser {
+	return &body{ReadCloser: r.Body, in: in, call: c}
+}
 
 func (in *input) leave(c *call) { in.held.Add(-c.charged) }
 
