@@ -114,6 +114,7 @@ log.cleaner.dedupe.buffer.size=8388608
 log.cleaner.backoff.ms=200
 log.retention.ms=-1
 log.retention.check.interval.ms=500
+log.initial.task.delay.ms=500
 broker.session.timeout.ms=4000
 broker.heartbeat.interval.ms=500
 CONF

@@ -30,6 +30,7 @@ var behaviours = map[string]func(t *testing.T, cluster *kafkatest.Cluster){
 	"starts at the last records":                    testLast,
 	"starts at times":                               testTimes,
 	"unknown topics are refused at once":            testUnknownTopics,
+	"records are deleted under a reader":            testDeletedUnderAReader,
 	"deleted records are a gap":                     testRetentionGap,
 	"history tells what is out of range":            testHistoryOutOfRange,
 	"a position beyond the log is truncation":       testBeyondTheEnd,
@@ -68,6 +69,7 @@ func TestReal(t *testing.T) {
 		"a topic comes back in time":       testBackInTime,
 		"readers of a topic created anew":  testRecreationInAHub,
 		"compaction leaves holes":          testCompaction,
+		"retention overtakes a reader":     testRetentionUnderAReader,
 		"searches are bounded":             testLastIsBounded,
 	} {
 		t.Run(name, func(t *testing.T) { behaviour(t, kafkatest.Start(t)) })
