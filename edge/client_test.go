@@ -62,6 +62,7 @@ type message struct {
 	Op, ID, Re, Reason, Message, Outcome, Session, Topic, Upstream string
 	Code                                                           any
 	Final, Retryable                                               bool
+	RetryAfterMs                                                   int64
 	HeartbeatMs, MaxMessageBytes, Offset, From, To                 int64
 	Partition                                                      int32
 	raw                                                            string // as JSON

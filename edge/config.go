@@ -9,9 +9,14 @@ import (
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 )
 
-// Publisher appends records for sockets. It is called concurrently for different sockets, and for one socket never before its last call
-// has returned.
+// Publisher appends records. It may be called concurrently.
 type Publisher interface {
+	// OpenPublish returns the way of one socket's records, which keeps their order within a partition. publish queues a record and never waits. tell is
+	// called once for each, by its number, from another goroutine, soon after by at the latest; it does not block. With an error the record is certainly not in
+	// the log. Number 0 tells that there was none for long. hangUp says that nothing follows: what was not sent is refused. When ctx ends, all
+	// does.
+	OpenPublish(ctx context.Context, tell func(n uint64, result *tailracev1.PublishResult, err error)) (
+		publish func(n uint64, topic string, record *tailracev1.PublishRecord, by time.Time), hangUp func())
 	// Publish appends records to a topic in their order and returns one result for each, in the same order. It blocks until all have one or
 	// ctx ends. With an error nothing was sent, so that no record is in the log; what may have been sent is told by results.
 	Publish(ctx context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error)
@@ -24,7 +29,8 @@ type Config struct {
 
 	Workers       int // workers, each with a shard of the sessions and a poller; 0: GOMAXPROCS
 	Subscribes    int // subscribes that are under way at once, at most half of them to one topic; more wait
-	Publishes     int // the same of publishes, of which a session has one, with all that has come meanwhile; each costs a goroutine and an RPC
+	Publishes     int // the same of publishes by request; each costs a goroutine and an RPC
+	PublishRate   int // publishes of one socket in a second, twice as many in a burst; more are refused; 0: no such bound
 	MaxSessions   int // open sockets; more are refused with 503
 	MaxPerAddress int // of them from one address, or one IPv6 network of 64 bits; more are refused with 429. 0: as many as MaxSessions
 	MaxHandshakes int // connections whose request head is being read; more wait, and take the places of slow ones
@@ -58,6 +64,7 @@ func DefaultConfig() Config {
 	return Config{
 		Subscribes:        512,
 		Publishes:         2048,
+		PublishRate:       5000,
 		MaxSessions:       18000,
 		MaxHandshakes:     1024,
 		MaxRequests:       1024,
@@ -104,6 +111,9 @@ func (c *Config) Validate() error {
 	positive("heartbeat interval", int64(c.HeartbeatInterval))
 	positive("message timeout", int64(c.MessageTimeout))
 	positive("close timeout", int64(c.CloseTimeout))
+	if c.PublishRate < 0 {
+		errs = append(errs, fmt.Errorf("publish rate must not be negative, not %d", c.PublishRate))
+	}
 	if c.Workers < 0 {
 		errs = append(errs, fmt.Errorf("workers must not be negative, not %d", c.Workers))
 	}

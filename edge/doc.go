@@ -8,9 +8,10 @@
 //	accept                         caller of Serve          the listener                                    ctx ends, Drain
 //	handshake, one a connection    Serve                    a connection until it is handed over            head read and answered; HandshakeTimeout
 //	worker (Config.Workers)        Serve                    its sessions: every write, every end;           Serve ends
-//	                                                        their subscriptions, queues of publishes
+//	                                                        their subscriptions and publishes
 //	poller, one a worker           Serve                    reads, parsers, epoll                           its worker has ended
-//	task (Subscribes, Publishes)   Serve                    one call of Subscribe or Publish at a time      the call ends; its context does
+//	task (Subscribes, Publishes)   Serve                    one call at a time (of Publish: by request)     the call ends; its context does
+//	ways of OpenPublish            the Publisher            a socket's stream of publishes                  idle for some seconds, hung up
 //	request                        net/http, Serve          a connection that is no socket                  as in net/http
 //
 // Fields of a session are grouped by owner. What passes between the goroutines goes through a worker's inbox, or is atomic.

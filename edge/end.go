@@ -160,7 +160,7 @@ func (w *worker) drainStep(now int64) int64 {
 // retire ends a session that has done nothing wrong. One that publishes gets its answers first; what it still asks for is refused.
 func (w *worker) retire(s *session, r *reason, cause string) {
 	switch {
-	case s.pub == nil:
+	case !s.publishes():
 		w.end(s, r, cause)
 	case s.retiring == nil:
 		s.retiring = r

@@ -29,11 +29,12 @@ type (
 		sub *hub.Subscription
 		err error
 	}
-	// published is the result of a publish of the n oldest records of the session's queue, which hold cost bytes of input.
+	// published is the answer to a publish, by its number; 0: there was none for long.
 	published struct {
-		n, cost int
-		results []*tailracev1.PublishResult
-		err     error
+		by     *publishing
+		n      uint64
+		result *tailracev1.PublishResult
+		err    error
 	}
 	// ping and the rest come from the poller.
 	ping      struct{ payload string }
@@ -105,7 +106,7 @@ func (b *inbox) deliver(posts []post, writable []*session) {
 	b.signal()
 }
 
-// post is called by tasks, whose number is bounded. It never waits.
+// post is called by tasks, and with answers to publishes; the number of both is bounded. It never waits.
 func (b *inbox) post(s *session, what any) {
 	b.mu.Lock()
 	b.posts = append(b.posts, post{s: s, what: what})

@@ -132,6 +132,7 @@ func start(t testing.TB, cfg edge.Config) *rig {
 	r.stop = sync.OnceFunc(func() {
 		cancel()
 		edgeDone.Wait()
+		r.publisher.lines.Wait()
 		cancelHub()
 		hubDone.Wait()
 		for _, v := range r.src.Violations() {
@@ -201,12 +202,66 @@ type publisher struct {
 	deaf  bool   // the gate holds up also what has no time left
 
 	waiting atomic.Int32 // at the gate
+	lines   sync.WaitGroup
 }
 
 func (p *publisher) setFail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fail = err
+}
+
+// OpenPublish publishes one record after the other, in a goroutine that ends with what is queued.
+func (p *publisher) OpenPublish(ctx context.Context, tell func(uint64, *tailracev1.PublishResult, error)) (
+	publish func(uint64, string, *tailracev1.PublishRecord, time.Time), hangUp func(),
+) {
+	var mu sync.Mutex
+	var queue []func()
+	var busy, closed bool
+	publish = func(n uint64, topic string, record *tailracev1.PublishRecord, by time.Time) {
+		mu.Lock()
+		defer mu.Unlock()
+		queue = append(queue, func() {
+			mu.Lock()
+			over := closed
+			mu.Unlock()
+			if over {
+				tell(n, nil, hub.ErrUnavailable)
+				return
+			}
+			ctx, cancel := context.WithDeadline(ctx, by)
+			defer cancel()
+			results, err := p.Publish(ctx, topic, []*tailracev1.PublishRecord{record})
+			if err != nil {
+				tell(n, nil, err)
+				return
+			}
+			tell(n, results[0], nil)
+		})
+		if busy {
+			return
+		}
+		busy = true
+		p.lines.Go(func() {
+			for {
+				mu.Lock()
+				if len(queue) == 0 {
+					busy = false
+					mu.Unlock()
+					return
+				}
+				do := queue[0]
+				queue = queue[1:]
+				mu.Unlock()
+				do()
+			}
+		})
+	}
+	return publish, func() {
+		mu.Lock()
+		closed = true
+		mu.Unlock()
+	}
 }
 
 func (p *publisher) Publish(ctx context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error) {

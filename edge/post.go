@@ -109,21 +109,27 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 	}
 }
 
+// posted is what became of a record.
+type posted struct {
+	results []*tailracev1.PublishResult
+	err     error
+}
+
 // postRecord publishes one record in its turn. It returns where the record is, or why it is not, or may not be, in the log.
 func (s *Server) postRecord(op *frame.Publish) (*tailracev1.Published, *frame.Error) {
 	by := time.Now().Add(s.cfg.PublishTimeout)
-	done := make(chan published, 1)
+	done := make(chan posted, 1)
 	s.publishes.run(op.Topic, by, func() {
 		ctx, cancel := context.WithDeadline(s.ctx, by)
 		defer cancel()
-		var p published
+		var p posted
 		if err := access.Allow(ctx, access.Request{Action: access.ActionPublish, Topic: op.Topic}); err != nil {
 			p.err = denied{err}
 		} else {
 			p.results, p.err = s.publisher.Publish(ctx, op.Topic, []*tailracev1.PublishRecord{op.Record})
 		}
 		done <- p
-	}, func() { done <- published{err: hub.ErrUnavailable} })
+	}, func() { done <- posted{err: hub.ErrUnavailable} })
 	p := <-done
 	if p.err != nil {
 		return nil, s.refusalOf("", "", p.err)

@@ -1,11 +1,10 @@
 package edge
 
 import (
-	"context"
 	"errors"
-	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 
 	"tailrace.dev/tailrace/edge/frame"
@@ -15,35 +14,30 @@ import (
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 )
 
-// Bounds of what one session publishes.
+// Bounds of what one session publishes. Beyond them a publish is refused with a hint when to retry; the socket is read on, for its pongs and its
+// other requests.
 const (
-	maxQueued      = 256     // records waiting or under way
+	maxQueued      = 256     // records without an answer
 	maxQueuedBytes = 4 << 20 // of them together
-	maxCallBytes   = 1 << 20 // of one call, or one record: the service refuses a larger call than 4 MiB whole, whatever its records are
 	queueRetry     = 100 * time.Millisecond
 )
 
-// publishing is a session's queue of records to publish, in order. The first busy ones are under way, in one call.
+// publishing is what a session that publishes has beyond others, from its first publish until it has published nothing for a while. The way to
+// the service keeps the order; answers come in any.
 type publishing struct {
-	queue []queued
-	bytes int
-	busy  int
-	call  *task
+	publish func(n uint64, topic string, record *tailracev1.PublishRecord, by time.Time)
+	hangUp  func()
+	limit   *rate.Limiter // nil: none
+	under   map[uint64]underWay
+	ids     map[string]struct{} // of those
+	bytes   int
+	last    uint64
 }
 
-// queued is a record to publish.
-type queued struct {
-	op   *frame.Publish
+// underWay is a record without an answer.
+type underWay struct {
+	id   string
 	size int
-	by   time.Time // when it has to be answered
-}
-
-// cost is about what records hold in memory.
-func cost(records []queued) (n int) {
-	for i := range records {
-		n += opCost + records[i].size
-	}
-	return n
 }
 
 func (w *worker) publish(s *session, op *frame.Publish) {
@@ -52,10 +46,10 @@ func (w *worker) publish(s *session, op *frame.Publish) {
 		return
 	}
 	if s.pub == nil {
-		s.pub = &publishing{}
+		w.openPublishing(s)
 	}
 	p := s.pub
-	if slices.ContainsFunc(p.queue, func(q queued) bool { return q.op.ID == op.ID }) {
+	if _, used := p.ids[op.ID]; used {
 		w.refuse(s, &frame.Error{
 			Re: "publish", ID: op.ID, Code: "already_exists", Reason: "ID_IN_USE", Outcome: "refused",
 			Message: "the id is in use by a publish of this session",
@@ -63,88 +57,90 @@ func (w *worker) publish(s *session, op *frame.Publish) {
 		return
 	}
 	size := proto.Size(op.Record)
-	if len(p.queue) == maxQueued || p.bytes+size > maxQueuedBytes && len(p.queue) > 0 {
-		e := frame.ErrorOf("publish", op.ID, &hub.LimitError{Limit: "publishes of a session", Value: maxQueued, Retry: queueRetry})
-		e.Outcome = "refused"
-		w.refuse(s, e)
+	if err := p.admit(size); err != nil {
+		w.refuse(s, w.refusal(s, op.ID, err))
 		return
 	}
-	p.queue = append(p.queue, queued{op, size, time.Now().Add(w.srv.cfg.PublishTimeout)})
+	if err := access.Allow(w.srv.ctx, access.Request{Identity: s.identity, Action: access.ActionPublish, Topic: op.Topic}); err != nil {
+		w.refuse(s, w.refusal(s, op.ID, denied{err}))
+		return
+	}
+	if len(op.Topic) > maxTopic {
+		w.refuse(s, w.refusal(s, op.ID, hub.ErrUnknownTopic))
+		return
+	}
+	p.last++
+	p.under[p.last] = underWay{op.ID, size}
+	p.ids[op.ID] = struct{}{}
 	p.bytes += size
-	if !w.srv.input.keep(s, cost(p.queue[len(p.queue)-1:])) {
+	if !w.srv.input.keep(s, opCost+size) {
 		w.end(s, &endOverLimit, "publish")
 		return
 	}
-	w.startPublish(s)
+	p.publish(p.last, op.Topic, op.Record, time.Now().Add(w.srv.cfg.PublishTimeout))
 }
 
-// startPublish sends what is queued for one topic, unless something is under way: one call at a time keeps the order. The oldest record says
-// how long all may wait to be sent, the newest when the call ends: a record that waited for others may take twice PublishTimeout.
-func (w *worker) startPublish(s *session) {
-	p := s.pub
-	if p.busy > 0 || len(p.queue) == 0 {
+// openPublishing makes ready for publishes.
+func (w *worker) openPublishing(s *session) {
+	p := &publishing{under: map[uint64]underWay{}, ids: map[string]struct{}{}}
+	if r := w.srv.cfg.PublishRate; r > 0 {
+		p.limit = rate.NewLimiter(rate.Limit(r), 2*r)
+	}
+	p.publish, p.hangUp = w.srv.publisher.OpenPublish(w.srv.ctx, func(n uint64, result *tailracev1.PublishResult, err error) {
+		w.inbox.post(s, published{by: p, n: n, result: result, err: err})
+	})
+	s.pub = p
+}
+
+// admit says whether one more may be under way.
+func (p *publishing) admit(size int) error {
+	if len(p.under) >= maxQueued || p.bytes+size > maxQueuedBytes && len(p.under) > 0 {
+		return &hub.LimitError{Limit: "publishes of a session without an answer", Value: maxQueued, Retry: queueRetry}
+	}
+	if p.limit == nil {
+		return nil
+	}
+	now := time.Now()
+	r := p.limit.ReserveN(now, 1)
+	if wait := r.DelayFrom(now); wait > 0 {
+		r.CancelAt(now)
+		return &hub.LimitError{Limit: "publishes of a session in a second", Value: int64(p.limit.Limit()), Retry: wait.Round(time.Millisecond) + time.Millisecond}
+	}
+	return nil
+}
+
+// published answers a publish.
+func (w *worker) published(s *session, r published) {
+	p := r.by
+	if r.n == 0 {
+		if s.pub == p && len(p.under) == 0 {
+			s.pub = nil // idle for long
+		}
 		return
 	}
-	topic, room := p.queue[0].op.Topic, maxCallBytes
-	for p.busy < len(p.queue) && p.queue[p.busy].op.Topic == topic && (p.busy == 0 || p.queue[p.busy].size <= room) {
-		room -= p.queue[p.busy].size
-		p.busy++
+	q, ok := p.under[r.n]
+	if !ok {
+		return
 	}
-	sent := p.queue[:p.busy]
-	records := make([]*tailracev1.PublishRecord, len(sent))
-	for i := range records {
-		records[i] = sent[i].op.Record
-	}
-	srv, oldest, newest := w.srv, sent[0].by, sent[len(sent)-1].by
-	result := published{n: len(sent), cost: cost(sent)}
-	p.call = srv.publishes.run(topic, oldest, func() {
-		ctx, cancel := context.WithDeadline(srv.ctx, newest)
-		defer cancel()
-		ask := access.Request{Identity: s.identity, Action: access.ActionPublish, Topic: topic}
-		if err := access.Allow(ctx, ask); err != nil {
-			result.err = denied{err}
-		} else if len(topic) > maxTopic {
-			result.err = hub.ErrUnknownTopic
-		} else {
-			result.results, result.err = srv.publisher.Publish(ctx, topic, records)
-		}
-		w.inbox.post(s, result)
-	}, func() {
-		result.err = hub.ErrUnavailable
-		w.inbox.post(s, result)
-	})
-}
-
-// published answers a call's records and starts the next.
-func (w *worker) published(s *session, r published) {
-	w.srv.input.keep(s, -r.cost)
+	delete(p.under, r.n)
+	delete(p.ids, q.id)
+	p.bytes -= q.size
+	w.srv.input.keep(s, -(opCost + q.size))
 	if s.state != open {
 		return
 	}
-	p := s.pub
-	for i, q := range p.queue[:r.n] {
-		op := q.op
-		switch {
-		case r.err != nil:
-			w.refuse(s, w.refusal(s, op.ID, r.err))
-		case i < len(r.results):
-			w.say(s, frame.Result{ID: op.ID, Result: r.results[i]})
-		default:
-			w.srv.log.Error("publish: results are missing", "session", s.name, "topic", op.Topic)
-			w.say(s, frame.Result{ID: op.ID, Result: missingResult()})
-		}
-		p.bytes -= q.size
+	if r.err != nil {
+		w.refuse(s, w.refusal(s, q.id, r.err))
+	} else {
+		w.say(s, frame.Result{ID: q.id, Result: r.result})
 	}
-	p.queue, p.busy, p.call = slices.Delete(p.queue, 0, r.n), 0, nil
-	if len(p.queue) == 0 {
-		s.pub = nil
-		if s.retiring != nil {
-			w.end(s, s.retiring, "")
-		}
-		return
+	if s.retiring != nil && len(p.under) == 0 {
+		w.end(s, s.retiring, "")
 	}
-	w.startPublish(s)
 }
+
+// publishes says whether a session has publishes without an answer.
+func (s *session) publishes() bool { return s.pub != nil && len(s.pub.under) > 0 }
 
 // refusal is the answer to a publish of which nothing was sent.
 func (w *worker) refusal(s *session, id string, err error) *frame.Error {
@@ -169,17 +165,11 @@ func missingResult() *tailracev1.PublishResult {
 	}}}
 }
 
-// forgetPublishes drops what was not sent yet when the session ends: it is certainly not in the log. What is under way ends by itself, and
-// is charged for until then.
+// forgetPublishes hangs up when the session ends. What was not sent yet is certainly not in the log; what was goes on, and is charged for until
+// its answer.
 func (w *worker) forgetPublishes(s *session) {
-	p := s.pub
-	if p == nil {
-		return
+	if s.pub != nil {
+		s.pub.hangUp()
+		s.pub = nil
 	}
-	sent := p.busy
-	if p.call != nil && w.srv.publishes.drop(p.call) {
-		sent = 0
-	}
-	w.srv.input.keep(s, -cost(p.queue[sent:]))
-	s.pub = nil
 }

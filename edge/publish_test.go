@@ -22,7 +22,7 @@ func TestPublish(t *testing.T) {
 	if m := c.expect(t, "error"); m.Reason != "ID_IN_USE" || m.Outcome != "refused" || m.Re != "publish" {
 		t.Errorf("duplicate id: %+v", m)
 	}
-	for range 3 {
+	for range 6 {
 		r.publisher.gate <- struct{}{}
 	}
 	for i := range 6 {
@@ -31,7 +31,7 @@ func TestPublish(t *testing.T) {
 		}
 	}
 	r.publisher.mu.Lock()
-	if got := fmt.Sprint(r.publisher.calls, r.publisher.topic); got != "[[0] [1 2 3 4] [5]] [orders orders other]" {
+	if got := fmt.Sprint(r.publisher.calls, r.publisher.topic); got != "[[0] [1] [2] [3] [4] [5]] [orders orders orders orders orders other]" {
 		t.Errorf("calls %s", got)
 	}
 	r.publisher.fail = hub.ErrUnavailable
@@ -61,30 +61,63 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestPublishCallsAreBounded: what a session has queued goes to the service in calls that it does not refuse for their size.
-func TestPublishCallsAreBounded(t *testing.T) {
-	r := start(t, config())
-	r.publisher.gate = make(chan struct{}, 100)
-	c := r.dial(t, "/ws")
-	c.expect(t, "welcome")
-	for i := range 8 {
-		c.say(t, fmt.Sprintf(`{"op":"publish","id":"%d","topic":"orders","text":"%s"}`, i, strings.Repeat("x", 400<<10)))
-	}
-	c.say(t, `{"op":"ping","id":"all are queued"}`)
-	c.expect(t, "pong")
-	close(r.publisher.gate)
-	for i := range 8 {
-		if m := c.expect(t, "published"); m.ID != fmt.Sprint(i) {
-			t.Errorf("got %+v, want the answer to %d", m, i)
+// TestPublishesHaveALimit: of bytes without an answer, and of publishes in a second. What is over it is refused, with a time that helps.
+func TestPublishesHaveALimit(t *testing.T) {
+	t.Run("bytes", func(t *testing.T) {
+		r := start(t, config())
+		r.publisher.gate = make(chan struct{}, 100)
+		c := r.dial(t, "/ws")
+		c.expect(t, "welcome")
+		for i := range 11 {
+			c.say(t, fmt.Sprintf(`{"op":"publish","id":"%d","topic":"orders","text":"%s"}`, i, strings.Repeat("x", 400<<10)))
 		}
-	}
-	r.publisher.mu.Lock()
-	defer r.publisher.mu.Unlock()
-	for _, call := range r.publisher.calls {
-		if len(call) > 2 {
-			t.Errorf("a call of %d records of 400 KiB", len(call))
+		if m := c.expect(t, "error"); m.ID != "10" || m.Reason != "LIMIT" || m.RetryAfterMs <= 0 || m.Outcome != "refused" {
+			t.Errorf("got %+v", m)
 		}
-	}
+		close(r.publisher.gate)
+		for i := range 10 {
+			if m := c.expect(t, "published"); m.ID != fmt.Sprint(i) {
+				t.Errorf("got %+v, want the answer to %d", m, i)
+			}
+		}
+	})
+	t.Run("rate", func(t *testing.T) {
+		cfg := config()
+		cfg.PublishRate = 5
+		r := start(t, cfg)
+		c := r.dial(t, "/ws")
+		c.expect(t, "welcome")
+		const n = 100
+		for i := range n {
+			c.say(t, fmt.Sprintf(`{"op":"publish","id":"%d","topic":"orders","text":"x"}`, i))
+		}
+		published, refused := 0, 0
+		for range n {
+			c.deadline(t)
+			m, err := c.next()
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case m.Op == "published":
+				published++
+			case m.Reason == "LIMIT" && m.Retryable && m.RetryAfterMs > 0 && m.RetryAfterMs <= 201 && m.Outcome == "refused" && m.Re == "publish":
+				refused++
+			default:
+				t.Fatalf("got %+v", m)
+			}
+		}
+		if published < 10 || refused == 0 {
+			t.Errorf("%d published, %d refused; want a burst of 10", published, refused)
+		}
+		c.say(t, `{"op":"ping","id":"x"}`) // the socket goes on
+		c.expect(t, "pong")
+		await(t, "it may publish again", func() bool {
+			c.say(t, `{"op":"publish","id":"again","topic":"orders","text":"x"}`)
+			c.deadline(t)
+			m, err := c.next()
+			return err == nil && m.Op == "published"
+		})
+	})
 }
 
 // TestFloodWithoutReading: a client that asks on and on and takes no answer is not read from beyond a bound; once it reads it gets all.

@@ -60,7 +60,10 @@ func (w *worker) discard() {
 				r.sub.Close()
 			}
 		case published:
-			w.srv.input.keep(p.s, -r.cost)
+			if q, ok := r.by.under[r.n]; ok {
+				delete(r.by.under, r.n)
+				w.srv.input.keep(p.s, -(opCost + q.size))
+			}
 		}
 	}
 }

@@ -32,6 +32,9 @@ const patience = 30 * time.Second
 
 type (
 	subscribing = connect.ServerStream[tailracev1.SubscribeResponse]
+	pipelined   = connect.BidiStream[tailracev1.PublishStreamRequest, tailracev1.PublishStreamResponse]
+	// pipeline is one PublishStream as the test wants it answered.
+	pipeline func(ctx context.Context, stream *pipelined) error
 	// step is one Subscribe call as the test wants it answered.
 	step func(ctx context.Context, m *tailracev1.SubscribeRequest, out *subscribing) error
 )
@@ -50,6 +53,8 @@ type script struct {
 	asked     []*tailracev1.SubscribeRequest
 	publishes []func(ctx context.Context, m *tailracev1.PublishRequest) (*tailracev1.PublishResponse, error) // likewise
 	published int
+	pipelines []pipeline // of the PublishStreams to come; the last one stays
+	opened    int
 	topic     *tailracev1.Topic // that GetTopic tells
 	lists     int
 	names     []string // of ListTopics, in pages of two
@@ -115,6 +120,17 @@ func (s *script) Publish(ctx context.Context, m *tailracev1.PublishRequest) (*ta
 	}
 	s.mu.Unlock()
 	return do(ctx, m)
+}
+
+func (s *script) PublishStream(ctx context.Context, stream *pipelined) error {
+	s.mu.Lock()
+	s.opened++
+	do := s.pipelines[0]
+	if len(s.pipelines) > 1 {
+		s.pipelines = s.pipelines[1:]
+	}
+	s.mu.Unlock()
+	return do(ctx, stream)
 }
 
 func (s *script) GetTopic(context.Context, *tailracev1.GetTopicRequest) (*tailracev1.GetTopicResponse, error) {

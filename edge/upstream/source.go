@@ -43,6 +43,10 @@ type Config struct {
 	RetryMax    time.Duration // longest pause after failures; default 2 s
 	ProbeEvery  time.Duration // how often the health of a service is asked for; default 2 s
 	PublishWait time.Duration // how long a publish waits for a service that cannot be reached; default 5 s
+	// PublishStreams is how many sockets may publish at once, each with a stream of its own; default 4096. When there are more than half of
+	// that, a stream is given up as soon as all is answered, else after PublishLinger; default 10 s.
+	PublishStreams int
+	PublishLinger  time.Duration
 	// UnknownAfter is how long a topic that a service no longer knows may be away before its feeds say Deleted; default 10 s. (A service that
 	// has just started may not have seen it yet.)
 	UnknownAfter time.Duration
@@ -62,6 +66,10 @@ func (c Config) withDefaults() Config {
 	fill(&c.ProbeEvery, 2*time.Second)
 	fill(&c.PublishWait, 5*time.Second)
 	fill(&c.UnknownAfter, 10*time.Second)
+	fill(&c.PublishLinger, 10*time.Second)
+	if c.PublishStreams <= 0 {
+		c.PublishStreams = 4096
+	}
 	return c
 }
 
@@ -71,6 +79,9 @@ type Source struct {
 	replicas []*replica
 	turn     atomic.Uint32
 	metrics  *metrics
+
+	lines   atomic.Int64   // of sockets that publish, with a stream or waiting for one
+	running sync.WaitGroup // their goroutines
 
 	reached     chan struct{} // closed when a service has answered for the first time
 	reachedOnce sync.Once
@@ -104,13 +115,15 @@ func CheckAddress(address string) (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// Run watches the health of the services until ctx ends; then it returns nil, and no connection is left that is not in use.
+// Run watches the health of the services until ctx ends; then, once all lines of OpenPublish have ended, it returns nil, and no connection
+// is left that is not in use.
 func (s *Source) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, r := range s.replicas {
 		wg.Go(func() { s.watch(ctx, r) })
 	}
 	wg.Wait()
+	s.running.Wait()
 	for _, r := range s.replicas {
 		r.http.CloseIdleConnections()
 	}

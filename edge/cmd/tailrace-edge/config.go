@@ -81,6 +81,7 @@ func parseConfig(args []string, help io.Writer) (Config, error) {
 	fs.DurationVar(&c.Edge.StallTimeout, "stall-timeout", c.Edge.StallTimeout, "give up a client that neither reads nor answers for this long")
 	fs.DurationVar(&c.Edge.UpstreamGrace, "upstream-grace", c.Edge.UpstreamGrace, "close the sockets when the service has been away for this long, so that clients try another edge; 0: never")
 	fs.DurationVar(&c.Edge.MaxConnectionAge, "max-connection-age", c.Edge.MaxConnectionAge, "tell a client to connect anew after this long, or up to a tenth sooner; 0: never")
+	fs.IntVar(&c.Edge.PublishRate, "publish-rate", c.Edge.PublishRate, "most publishes of one socket in a second, on average; 0: any")
 	fs.IntVar(&c.Edge.MaxSessions, "max-sessions", c.Edge.MaxSessions, "most open sockets; more are refused with 503")
 	fs.IntVar(&c.Edge.MaxPerAddress, "max-sessions-per-address", c.Edge.MaxPerAddress, "most open sockets of one address, or IPv6 network of 64 bits; more are refused with 429. 0: no limit, as behind a balancer all have its address")
 	fs.IntVar(&c.Edge.MaxSubscriptions, "max-subscriptions", c.Edge.MaxSubscriptions, "most open subscriptions of a socket")
@@ -151,6 +152,7 @@ func (c *Config) LogValue() slog.Value {
 		slog.Duration("stall_timeout", c.Edge.StallTimeout),
 		slog.Duration("upstream_grace", c.Edge.UpstreamGrace),
 		slog.Duration("max_connection_age", c.Edge.MaxConnectionAge),
+		slog.Int("publish_rate", c.Edge.PublishRate),
 		slog.Int("max_sessions", c.Edge.MaxSessions),
 		slog.Int("max_sessions_per_address", c.Edge.MaxPerAddress),
 		slog.Int("max_subscriptions", c.Edge.MaxSubscriptions),
