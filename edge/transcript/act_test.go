@@ -35,6 +35,7 @@ func (set *settings) put(name, value string) error {
 	durations := map[string]*time.Duration{
 		"heartbeat-interval": &set.edge.HeartbeatInterval, "life-grace": &set.edge.LifeGrace, "stall-timeout": &set.edge.StallTimeout,
 		"subscribe-timeout": &set.edge.SubscribeTimeout, "publish-timeout": &set.edge.PublishTimeout, "close-timeout": &set.edge.CloseTimeout,
+		"message-timeout": &set.edge.MessageTimeout, "upstream-grace": &set.edge.UpstreamGrace, "max-connection-age": &set.edge.MaxConnectionAge,
 		"slow-after": &set.hub.SlowAfter, "retain": &set.hub.Retain,
 	}
 	if d := durations[name]; d != nil {
@@ -46,6 +47,12 @@ func (set *settings) put(name, value string) error {
 	switch name {
 	case "max-subscriptions":
 		set.edge.MaxSubscriptions = int(n)
+	case "max-keys":
+		set.edge.MaxKeys = int(n)
+	case "max-message-rate":
+		set.edge.MaxMessageRate = int(n)
+	case "max-per-address":
+		set.edge.MaxPerAddress = int(n)
 	case "max-sessions":
 		set.edge.MaxSessions = int(n)
 	case "max-input-bytes":

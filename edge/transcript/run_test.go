@@ -282,7 +282,7 @@ func (p *play) expectAnswer(a *actor, status int, rest string) error {
 func (p *play) compareBody(want, got string) error {
 	if !strings.HasPrefix(want, "{") {
 		text, err := unquoted(want)
-		if err == nil && text != got {
+		if err == nil && text != got && text != "$any" {
 			err = fmt.Errorf("got the body %q", got)
 		}
 		return err

@@ -22,8 +22,6 @@ func later() map[string]string {
 		"4501 unauthenticated": "there is no authentication yet",
 		"4503 forbidden":       "access.Allow allows everything yet",
 		"FORBIDDEN":            "access.Allow allows everything yet",
-		"4003 upstream_gone":   "by default never; there is no -upstream-grace yet",
-		"4008 connection_age":  "there is no age limit yet",
 		"1011 internal_error":  "a fault of ours",
 		"INTERNAL":             "a fault of ours",
 		"CANCELED":             "only of requests whose caller has left",
