@@ -66,16 +66,27 @@ type message struct {
 	HeartbeatMs, MaxMessageBytes, Offset, From, To                 int64
 	Partition                                                      int32
 	raw                                                            string // as JSON
-	Records                                                        []struct {
-		Topic     string
-		Partition int32
-		Offset    int64
-		Key       string
-		Text      string
-		Value     any
+	Records                                                        records
+	Positions, Lag, Unavailable                                    json.RawMessage
+	ReconnectAfterMs                                               []int64
+}
+
+// records are those of a records message. A gap has a number of the same name.
+type records []struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	Key       string
+	Text      string
+	Value     any
+}
+
+func (r *records) UnmarshalJSON(b []byte) error {
+	type plain records
+	if b[0] != '[' {
+		return nil
 	}
-	Positions, Lag, Unavailable json.RawMessage
-	ReconnectAfterMs            []int64
+	return json.Unmarshal(b, (*plain)(r))
 }
 
 func dial(addr, path string, o clientOptions) (*client, error) {

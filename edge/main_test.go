@@ -103,9 +103,16 @@ func config() edge.Config {
 
 func start(t testing.TB, cfg edge.Config) *rig {
 	t.Helper()
+	return startOn(t, cfg, hub.Config{})
+}
+
+// startOn is start with a hub of that configuration.
+func startOn(t testing.TB, cfg edge.Config, hubCfg hub.Config) *rig {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	r := &rig{src: hubtest.New(), publisher: &publisher{}, registry: prometheus.NewRegistry()}
-	r.hub = hub.New(r.src, hub.Config{Logger: log})
+	hubCfg.Logger, hubCfg.Registerer = log, r.registry
+	r.hub = hub.New(r.src, hubCfg)
 	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "page %s", r.URL.Path) })
 	var err error
 	if r.edge, err = edge.New(cfg, r.hub, r.publisher, page, log, r.registry); err != nil {

@@ -92,6 +92,19 @@ type service struct {
 
 type option func(*stream.Config)
 
+// slowly is how far behind a reader may be in startSlow's service.
+const slowly = 400 * time.Millisecond
+
+// startSlow is start with readers that are slow soon.
+func startSlow(t testing.TB) *service {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startHub(t, ln, patience, hub.Config{SlowAfter: slowly})
+}
+
 // start starts a service with the topic "orders" of three partitions.
 func start(t testing.TB, grace time.Duration, options ...option) *service {
 	t.Helper()
@@ -104,13 +117,19 @@ func start(t testing.TB, grace time.Duration, options ...option) *service {
 
 func startOn(t testing.TB, ln net.Listener, grace time.Duration, options ...option) *service {
 	t.Helper()
+	return startHub(t, ln, grace, hub.Config{}, options...)
+}
+
+func startHub(t testing.TB, ln net.Listener, grace time.Duration, hubCfg hub.Config, options ...option) *service {
+	t.Helper()
 	s := &service{
 		t: t, source: hubtest.New(), kafka: &fakeKafka{}, log: &logBook{}, registry: prometheus.NewRegistry(),
 		addr: ln.Addr().String(), url: "http://" + ln.Addr().String(), done: make(chan error, 1),
 	}
 	s.source.CreateTopic("orders", 3)
 	logger := slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	s.hub = hub.New(s.source, hub.Config{Logger: logger, Linger: time.Millisecond})
+	hubCfg.Logger, hubCfg.Linger, hubCfg.Registerer = logger, time.Millisecond, s.registry
+	s.hub = hub.New(s.source, hubCfg)
 	cfg := stream.Config{Hub: s.hub, Publisher: s.kafka, Topics: s.kafka, Logger: logger, Registerer: s.registry}
 	for _, o := range options {
 		o(&cfg)
@@ -151,6 +170,12 @@ func http1(t testing.TB) *http.Client {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
+}
+
+// clientOn is client with its own windows.
+func (s *service) clientOn(config *http.HTTP2Config) tailracev1connect.StreamServiceClient {
+	s.t.Helper()
+	return tailracev1connect.NewStreamServiceClient(h2c(s.t, config), s.url)
 }
 
 func (s *service) client(options ...connect.ClientOption) tailracev1connect.StreamServiceClient {
