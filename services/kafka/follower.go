@@ -349,17 +349,23 @@ func (f *follower) flush() {
 	f.dirty, f.records, f.bytes = f.dirty[:0], 0, 0
 }
 
-// emit appends a control entry of one partition, after what is pending.
+// emit appends a control entry of one partition that nothing is pending of, or that makes what is pending void.
 func (f *follower) emit(p *followed, e *hub.Entry) {
 	f.flush()
 	p.topic.Append(e)
+}
+
+// tell appends a control entry behind what is pending, so at the place where that ends.
+func (f *follower) tell(p *followed, kind hub.Kind) {
+	f.flush()
+	p.topic.Append(p.control(kind))
 }
 
 func (f *follower) available(p *followed) {
 	p.away = false
 	f.unhappy--
 	f.m.unavailable.Dec()
-	f.emit(p, p.control(hub.Available))
+	f.tell(p, hub.Available)
 }
 
 func (f *follower) unavailable(p *followed) {
@@ -369,7 +375,7 @@ func (f *follower) unavailable(p *followed) {
 	p.away = true
 	f.unhappy++
 	f.m.unavailable.Inc()
-	f.emit(p, p.control(hub.Unavailable))
+	f.tell(p, hub.Unavailable)
 }
 
 // failure handles an error event. It names no partition, so that a look at all of them has to tell what it is about; librdkafka itself
