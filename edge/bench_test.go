@@ -104,6 +104,16 @@ func join(addr, path string) (net.Conn, *bufio.Reader, error) {
 		conn, err := net.Dial("tcp", addr)
 		return conn, bufio.NewReaderSize(conn, 16), err
 	}
+	if strings.HasPrefix(path, "/sse/") {
+		s, err := openStream(addr, path)
+		for err == nil {
+			var e event
+			if e, err = s.next(); e.name == "caughtup" {
+				return s.conn, s.lines, nil
+			}
+		}
+		return nil, nil, err
+	}
 	path, proto := strings.CutPrefix(path, "proto ")
 	c, err := dial(addr, path, clientOptions{proto: proto})
 	if err != nil {
@@ -179,7 +189,7 @@ func BenchmarkFanOut(b *testing.B) {
 	for _, k := range []struct {
 		name, path string
 		rate       int
-	}{{"100 per s", "/ws/t", 100}, {"1000 per s", "/ws/t", 1000}, {"full rate", "/ws/t", 0}, {"100 per s, binary", "proto /ws/t", 100}, {"full rate, binary", "proto /ws/t", 0}} {
+	}{{"100 per s", "/ws/t", 100}, {"1000 per s", "/ws/t", 1000}, {"full rate", "/ws/t", 0}, {"100 per s, binary", "proto /ws/t", 100}, {"full rate, binary", "proto /ws/t", 0}, {"100 per s, events", "/sse/t", 100}, {"full rate, events", "/sse/t", 0}} {
 		rate := k.rate
 		b.Run(k.name, func(b *testing.B) {
 			r := start(b, config())
@@ -210,8 +220,13 @@ func BenchmarkFanOut(b *testing.B) {
 	}
 }
 
-// BenchmarkIdle is the process memory of an idle socket with a subscription, among 5,000.
+// BenchmarkIdle is the process memory of an idle session with a subscription, among 5,000.
 func BenchmarkIdle(b *testing.B) {
+	b.Run("sockets", func(b *testing.B) { benchmarkIdle(b, "/ws/t") })
+	b.Run("events", func(b *testing.B) { benchmarkIdle(b, "/sse/t") })
+}
+
+func benchmarkIdle(b *testing.B, path string) {
 	const sockets = 5000
 	r := start(b, config())
 	r.src.CreateTopic("t", 8)
@@ -222,12 +237,12 @@ func BenchmarkIdle(b *testing.B) {
 		runtime.ReadMemStats(&m)
 		return m.HeapInuse + m.StackInuse + m.MSpanInuse + m.OtherSys
 	}
-	crowd(b, r.addr, "/ws/t", 10) // what the first need is not per socket
+	crowd(b, r.addr, path, 10) // what the first need is not per socket
 	before, goroutines := used(), runtime.NumGoroutine()
-	crowd(b, r.addr, "/ws/t", sockets)
+	crowd(b, r.addr, path, sockets)
 	await(b, "handshakes are over", func() bool { return runtime.NumGoroutine() <= goroutines+4 })
 	for b.Loop() {
-		b.ReportMetric(float64(used()-before)/sockets, "B/socket")
+		b.ReportMetric(float64(used()-before)/sockets, "B/session")
 		b.ReportMetric(float64(runtime.NumGoroutine()-goroutines), "goroutines")
 		from, busy := time.Now(), cpu(b)
 		pause(time.Second)

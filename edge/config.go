@@ -31,10 +31,10 @@ type Config struct {
 	Subscribes    int // subscribes that are under way at once, at most half of them to one topic; more wait
 	Publishes     int // the same of publishes by request; each costs a goroutine and an RPC
 	PublishRate   int // publishes of one socket in a second, twice as many in a burst; more are refused; 0: no such bound
-	MaxSessions   int // open sockets; more are refused with 503
+	MaxSessions   int // open sockets and streams of events; more sockets are refused with 503, and more streams told to come back
 	MaxPerAddress int // of them from one address, or one IPv6 network of 64 bits; more are refused with 429. 0: as many as MaxSessions
 	MaxHandshakes int // connections whose request head is being read; more wait, and take the places of slow ones
-	MaxRequests   int // connections that are not sockets; more are refused with 503. They idle for 5 s, and not at all once half are taken
+	MaxRequests   int // connections that are neither; more are refused with 503. They idle for 5 s, and not at all once half are taken
 
 	MaxSubscriptions int   // open subscriptions of one session
 	MaxKeys          int   // of all of them together

@@ -1,8 +1,9 @@
-// Package edge serves records to WebSockets: it takes connections, speaks the protocol of edge/README.md (frame has its two forms), and brings
-// each session what its subscriptions of the hub have. Of the way to the service it knows a hub and a Publisher, nothing more.
+// Package edge serves records to WebSockets and to streams of events: it takes connections, speaks the protocol of edge/README.md (frame has its
+// forms), and brings each session what its subscriptions of the hub have. Of the way to the service it knows a hub and a Publisher, nothing more.
 //
-// It keeps no goroutine for a socket. Sessions are dealt to workers; a session belongs to one worker for its whole life, and only that
-// worker writes to its socket, so that no two frames can interleave.
+// It keeps no goroutine for a session. Sessions are dealt to workers; a session belongs to one worker for its whole life, and only that
+// worker writes to its socket, so that no two frames can interleave. A stream of events is a session that takes no input and whose frames are
+// events; worker.go, write.go, pass.go and end.go are of both, events.go, eventhead.go and eventbody.go have what is not the same.
 //
 //	Goroutine                      Started and awaited by   Owns                                            Ends when
 //	accept                         caller of Serve          the listener                                    ctx ends, Drain
@@ -12,7 +13,8 @@
 //	poller, one a worker           Serve                    reads, parsers, epoll                           its worker has ended
 //	task (Subscribes, Publishes)   Serve                    one call at a time (of Publish: by request)     the call ends; its context does
 //	ways of OpenPublish            the Publisher            a socket's stream of publishes                  idle for some seconds, hung up
-//	request                        net/http, Serve          a connection that is no socket                  as in net/http
+//	request                        net/http, Serve          a connection that is no session: the page,      as in net/http
+//	                                                        a publish by POST
 //
 // Fields of a session are grouped by owner. What passes between the goroutines goes through a worker's inbox, or is atomic.
 //

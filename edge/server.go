@@ -22,8 +22,8 @@ import (
 // ErrStopped is returned by Serve when it was called before.
 var ErrStopped = errors.New("edge served already")
 
-// Server is the edge's listener: WebSockets at /ws and /ws/{topic}, everything else by an http.Handler. Its methods may be called
-// concurrently; Serve once.
+// Server is the edge's listener: WebSockets at /ws and /ws/{topic}, streams of events at /sse/{topic}, publishes by request at
+// /publish/{topic}, everything else by an http.Handler. Its methods may be called concurrently; Serve once.
 type Server struct {
 	cfg       Config
 	hub       *hub.Hub
@@ -31,7 +31,7 @@ type Server struct {
 	allow     func(context.Context, access.Request) error // access.Allow
 	log       *slog.Logger
 	metrics   *metrics
-	rest      http.Handler // what is not a socket
+	rest      http.Handler // what is no session
 	base      time.Time    // of now
 
 	workers    []*worker

@@ -14,15 +14,19 @@ import (
 	"time"
 )
 
-// TestReadmeExamples runs the commands that README.md shows, as they stand, but for the addresses. An example is a line of a fenced sh
+// TestReadmeExamples runs the commands that README.md and edge/README.md show, as they stand, but for the addresses. An example is a line of a fenced sh
 // block that begins with curl, printf or buf; a fenced go block is a whole program.
 func TestReadmeExamples(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	ofEdge, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := startPair(t, pairOptions{kafka: "embedded", service: []string{"-demo"}})
-	shell, programs := examples(string(text))
+	shell, programs := examples(string(text) + string(ofEdge))
 	if len(shell) < 3 || len(programs) < 1 {
 		t.Fatalf("README.md shows %d commands and %d programs, want at least buf curl, curl, another curl and a grpc-go program", len(shell), len(programs))
 	}

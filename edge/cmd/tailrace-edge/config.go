@@ -44,11 +44,12 @@ func defaultConfig() Config {
 	}
 }
 
-const intro = `tailrace-edge brings the streams of a tailrace service to browsers, over WebSocket.
+const intro = `tailrace-edge brings the streams of a tailrace service to browsers, over WebSocket or server-sent events.
 
 Try it, beside "tailrace -kafka embedded -demo":
   tailrace-edge
   websocat 'ws://localhost:8080/ws/demo?start=earliest'
+  curl -N 'http://localhost:8080/sse/demo?start=earliest'
 and open http://localhost:8080/ in a browser.
 
 For pages of another origin, behind a name of your own:
@@ -69,7 +70,7 @@ func parseConfig(args []string, help io.Writer) (Config, error) {
 	maxMessage := size.Bytes(c.Edge.MaxMessageBytes)
 	fs := flag.NewFlagSet("tailrace-edge", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.StringVar(&c.Listen, "listen", c.Listen, "serve WebSockets and the page on this `address`; off loopback only with -insecure")
+	fs.StringVar(&c.Listen, "listen", c.Listen, "serve WebSockets, event streams and the page on this `address`; off loopback only with -insecure")
 	fs.StringVar(&c.OpsListen, "ops-listen", c.OpsListen, "serve /healthz, /readyz, /metrics and (to loopback) /debug/pprof on this `address`")
 	fs.BoolVar(&c.Insecure, "insecure", c.Insecure, "let -listen be reachable from other machines, though nobody is authenticated")
 	fs.Var(&list{values: &c.Upstreams}, "upstream", "`address` of a tailrace service; may be repeated")
@@ -82,7 +83,7 @@ func parseConfig(args []string, help io.Writer) (Config, error) {
 	fs.DurationVar(&c.Edge.UpstreamGrace, "upstream-grace", c.Edge.UpstreamGrace, "close the sockets when the service has been away for this long, so that clients try another edge; 0: never")
 	fs.DurationVar(&c.Edge.MaxConnectionAge, "max-connection-age", c.Edge.MaxConnectionAge, "tell a client to connect anew after this long, or up to a tenth sooner; 0: never")
 	fs.IntVar(&c.Edge.PublishRate, "publish-rate", c.Edge.PublishRate, "most publishes of one socket in a second, on average; 0: any")
-	fs.IntVar(&c.Edge.MaxSessions, "max-sessions", c.Edge.MaxSessions, "most open sockets; more are refused with 503")
+	fs.IntVar(&c.Edge.MaxSessions, "max-sessions", c.Edge.MaxSessions, "most open sockets and event streams; more are told to come back later")
 	fs.IntVar(&c.Edge.MaxPerAddress, "max-sessions-per-address", c.Edge.MaxPerAddress, "most open sockets of one address, or IPv6 network of 64 bits; more are refused with 429. 0: no limit, as behind a balancer all have its address")
 	fs.IntVar(&c.Edge.MaxSubscriptions, "max-subscriptions", c.Edge.MaxSubscriptions, "most open subscriptions of a socket")
 	fs.IntVar(&c.Edge.MaxKeys, "max-keys", c.Edge.MaxKeys, "most keys that the subscriptions of a socket have together")
