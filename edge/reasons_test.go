@@ -110,7 +110,7 @@ func triggers() map[string]trigger {
 func excused() map[string]string {
 	return map[string]string{
 		"subscription_ended": "ends streams of events alone: their tests trigger it",
-		"lagged":             "needs the policy fail of slow readers",
+		"lagged":             "takes a reader far behind: TestSlowFail triggers it",
 		"token_expired":      "nobody is authenticated yet",
 		"unauthenticated":    "nobody is authenticated yet",
 	}
