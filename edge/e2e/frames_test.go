@@ -88,6 +88,7 @@ type gapFrame struct {
 	From      int64  `json:"from"`
 	To        int64  `json:"to"`
 	Reason    string `json:"reason"`
+	Records   int64  `json:"records"`
 }
 
 type heartbeatFrame struct {

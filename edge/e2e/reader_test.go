@@ -29,6 +29,7 @@ type gap struct {
 	partition int32
 	from, to  int64
 	reason    string
+	left      int64 // records that it counts
 }
 
 func newReader(topic string, keep bool) *reader {

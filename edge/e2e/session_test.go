@@ -209,7 +209,7 @@ func (s *session) take(message []byte) error {
 		if err != nil {
 			return err
 		}
-		return r.onGap(gap{partition: f.Partition, from: f.From, to: f.To, reason: f.Reason})
+		return r.onGap(gap{partition: f.Partition, from: f.From, to: f.To, reason: f.Reason, left: f.Records})
 	case "heartbeat":
 		return s.takeHeartbeat(message)
 	case "published":
