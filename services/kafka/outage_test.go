@@ -166,6 +166,20 @@ func testPublishLeaderAway(t *testing.T, cluster *kafkatest.Cluster) {
 	}
 	before := acked.Load()
 	eventually(t, func() bool { return acked.Load() > before+100 }, "others go on")
+	eventually(t, func() bool { // once Kafka knows; the description waits for nobody
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		d, err := c.GetTopic(ctx, topic)
+		if err != nil || len(d.Partitions) != 6 {
+			return false
+		}
+		for p, said := range d.Partitions {
+			if gone := slices.Contains(dead, int32(p)); gone != (said.Leader == -1) || gone != (said.End == -1) || !gone && said.HighWatermark < 1 {
+				return false
+			}
+		}
+		return true
+	}, "the topic's description says which partitions have no leader, and where the others end")
 	cluster.Restart(t, int(victim))
 	ready := time.Now()
 	eventually(t, func() bool { return one(t, c, time.Second, topic, on(dead[0], value("again"))).GetPublished() != nil }, "it recovers by itself")
