@@ -300,7 +300,9 @@ func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request, early []byte) 
 	if err == nil {
 		x := &session{form: form, rest: append(early, rest...)}
 		if topic, ok := strings.CutPrefix(r.URL.Path, "/ws/"); ok {
-			x.url, x.urlError = frame.ParseURL(topic, r.URL.RawQuery)
+			if x.url, x.urlError = frame.ParseURL(topic, r.URL.RawQuery); x.url != nil && form == &protocolProto {
+				x.url.As = frame.AsBytes // all that it has; what is rendered is shared by all of the same as
+			}
 		}
 		err = s.hand(tcp, x)
 	}
