@@ -127,7 +127,7 @@ func TestPostErrors(t *testing.T) {
 		{context.DeadlineExceeded, 504, "DEADLINE_EXCEEDED"},
 		{errors.New("secret"), 500, "INTERNAL"},
 	} {
-		r.publisher.fail = c.err
+		r.publisher.setFail(c.err)
 		resp := ask(t, r.addr, "POST /publish/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx")
 		body, _ := io.ReadAll(resp.Body)
 		if resp.StatusCode != c.status || !strings.Contains(string(body), `"reason":"`+c.reason+`"`) || !strings.Contains(string(body), `"outcome":"refused"`) || strings.Contains(string(body), "secret") {
