@@ -56,6 +56,16 @@ func (r *reader) judgeStart(c *cursor, p hub.StartedPartition, low, high int64) 
 		return fmt.Errorf("want an end between %d and %d", low, high)
 	}
 	kind := r.request.Start.Kind
+	if p.Incomplete && kind != hub.Last {
+		return errors.New("is incomplete")
+	}
+	switch kind {
+	case hub.AtTime:
+		return r.judgeTime(c, p, low, high)
+	case hub.Last:
+		return r.judgeLast(c, p, low, high)
+	case hub.Latest, hub.Earliest, hub.AtPositions:
+	}
 	if kind == hub.AtPositions {
 		at := slices.IndexFunc(r.request.Start.Positions, func(q hub.Position) bool { return q.Partition == p.Partition })
 		switch {

@@ -128,6 +128,7 @@ func (w *world) run(steps []step) error {
 	w.began = time.Now()
 	w.src = hubtest.NewStepped()
 	w.src.SetFiltersHistory(w.setup.Filters)
+	w.src.SetReach(modelReach)
 	for _, name := range topics {
 		w.createTopic(name, w.setup.Partitions)
 	}

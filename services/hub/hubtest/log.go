@@ -47,6 +47,37 @@ func (p *partitionLog) end() int64 {
 	return p.high()
 }
 
+// since returns the first record with this time, in Unix milliseconds, or a later one; the end if there is none.
+func (p *partitionLog) since(at int64) int64 {
+	for i := p.oldest; i < p.end(); i++ {
+		if sl := &p.slots[i]; sl.kind == record && sl.meta.Time >= at {
+			return i
+		}
+	}
+	return p.end()
+}
+
+// last returns the first of the last n records that have one of the keys (nil: all). It looks back over reach offsets; incomplete: there may
+// be more below.
+func (p *partitionLog) last(n int, keys [][]byte, reach int64) (start int64, incomplete bool) {
+	terms := &hub.Terms{}
+	if keys != nil {
+		terms.Keys = map[string]struct{}{}
+		for _, k := range keys {
+			terms.Keys[string(k)] = struct{}{}
+		}
+	}
+	bottom := max(p.oldest, p.end()-reach)
+	for i := p.end() - 1; i >= bottom; i-- {
+		if sl := &p.slots[i]; sl.kind == record && terms.Has(keyOf(sl)) {
+			if n--; n == 0 {
+				return i, false
+			}
+		}
+	}
+	return bottom, bottom > p.oldest
+}
+
 // settle turns the records of the open transaction into to, and closes it with a control record.
 func (p *partitionLog) settle(to slotKind) {
 	if p.opened < 0 {

@@ -32,6 +32,7 @@ type Source struct {
 	cuts       map[place]int64
 	shape      Shape
 	filters    bool
+	reach      int64
 	delay      Delays
 	counts     Counts
 	reading    map[hub.ChunkID]int
@@ -59,6 +60,7 @@ func New() *Source {
 		cuts:      map[place]int64{},
 		reading:   map[hub.ChunkID]int{},
 		filters:   true,
+		reach:     100_000,
 	}
 }
 
@@ -74,6 +76,13 @@ func (s *Source) SetFiltersHistory(filters bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.filters = filters
+}
+
+// SetReach sets how many offsets the start Last looks back over. The default is 100,000.
+func (s *Source) SetReach(offsets int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reach = offsets
 }
 
 // SetDelays sets the waits of later calls.
@@ -114,7 +123,7 @@ func (s *Source) FiltersHistory() bool {
 }
 
 // Resolve implements hub.Source. It leaves it to the hub where keys hash to: all partitions of the query are in the answer. An unavailable
-// partition among them is ErrUnavailable. The starts AtTime and Last are ErrUnimplemented.
+// partition among them is ErrUnavailable.
 func (s *Source) Resolve(ctx context.Context, topic string, q hub.Query) (hub.Resolved, error) {
 	s.mu.Lock()
 	s.counts.Resolves++
@@ -167,8 +176,10 @@ func (s *Source) resolve(topic string, q hub.Query) (hub.Resolved, error) {
 			r.Start = r.End
 		case q.Start.Kind == hub.Earliest:
 			r.Start = r.Oldest
-		case q.Start.Kind != hub.AtPositions:
-			return hub.Resolved{}, hub.ErrUnimplemented
+		case q.Start.Kind == hub.AtTime:
+			r.Start = p.since(q.Start.Time.UnixMilli())
+		case q.Start.Kind == hub.Last:
+			r.Start, r.Incomplete = p.last(q.Start.Last, q.Keys, s.reach)
 		case named:
 			r.Start = position
 		case q.Start.Missing == hub.MissingSkip:
