@@ -197,7 +197,7 @@ func (r *reader) head(c *cursor) (head int64, known bool) {
 func (r *reader) judgePatience(c *cursor, v *life, offset int64) error {
 	s := v.slots[offset]
 	if _, known := r.head(c); known && offset < c.conflated {
-		for later := offset + 1; later < min(c.conflated, v.high()); later++ {
+		for later := max(offset+1, *v.oldest); later < min(c.conflated, v.high()); later++ { // one that was lost meanwhile replaces none
 			if l := v.slots[later]; l.kind == plainCommitted && !l.compacted && sameKey(l, s) {
 				return fmt.Errorf("offset %d is conflated into %d", offset, later)
 			}
@@ -246,6 +246,9 @@ func (r *reader) judgeConflated(c *cursor, p *hub.Part) error {
 	err := c.keep(func(v *life) error {
 		if err := v.lost(c.pos, p.From, r.wants); err != nil {
 			return err
+		}
+		if p.Next > v.high() {
+			return fmt.Errorf("goes beyond the log's high watermark %d", v.high())
 		}
 		least, most := int64(0), int64(0)
 		for offset := p.From; offset < p.Next; offset++ {

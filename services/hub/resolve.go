@@ -3,7 +3,6 @@ package hub
 import (
 	"context"
 	"errors"
-	"slices"
 )
 
 // flight is a Resolve of all partitions that concurrent Subscribes share.
@@ -62,9 +61,12 @@ func (o *opening) resolve(ctx context.Context, need []int32) (res Resolved, aske
 			q.Partitions = r.Partitions
 		}
 		if q.Partitions != nil {
-			q.Start.Positions = slices.DeleteFunc(slices.Clone(r.Start.Positions), func(p Position) bool {
-				return !slices.Contains(q.Partitions, p.Partition)
-			})
+			q.Start.Positions = make([]Position, 0, len(q.Partitions))
+			for _, p := range q.Partitions {
+				if position, ok := o.named[p]; ok {
+					q.Start.Positions = append(q.Start.Positions, position)
+				}
+			}
 		}
 	default:
 		q = Query{Partitions: r.Partitions, Keys: r.Keys, KeyScope: r.KeyScope, Start: r.Start}
