@@ -97,6 +97,9 @@ func (w *worker) flush(s *session) {
 			s.blocked.Store(false)
 			retried = false
 			spent += max(n, 1)
+			if len(s.ctl) <= maxHeld {
+				w.letRead(s) // a client whose subscriptions never catch up has always something left, and must be heard all the same
+			}
 		case retried:
 			w.hold(s)
 			return
