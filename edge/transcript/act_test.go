@@ -105,6 +105,10 @@ func (w *world) act(p *play, text string) error {
 		w.startService()
 		await(p.t, "the edge knows", w.source.Available)
 		return nil
+	case "pass": // time that is part of the scene
+		d, err := time.ParseDuration(args[0])
+		<-time.After(d)
+		return err
 	case "drain":
 		ctx := p.t.Context()
 		w.serving.Go(func() { _ = w.edge.Drain(ctx) })

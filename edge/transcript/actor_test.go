@@ -206,7 +206,7 @@ func (a *actor) do(text string) error {
 		return a.socket.conn.SetReadBuffer(4096)
 	case "read-on":
 		a.reading.open()
-		return nil
+		return a.socket.conn.SetReadBuffer(1 << 20)
 	case "close":
 		a.saidBye = true
 		code, rest, _ := strings.Cut(rest, " ")

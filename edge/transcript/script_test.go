@@ -32,12 +32,12 @@ type dialogue struct {
 type step struct {
 	line int
 	who  string // name of the client
-	kind string // > < <~ ! @
+	kind string // > < <~ <* ! @
 	text string
 }
 
 var (
-	stepLine  = regexp.MustCompile(`^([a-z]*)(>|<~|<|!|@) (.*)$`)
+	stepLine  = regexp.MustCompile(`^([a-z]*)(>|<~|<\*|<|!|@) (.*)$`)
 	titleLine = regexp.MustCompile(`^== ((?:R\d+ ?)+)(?:\[(json|proto)\])?: (.+)$`)
 	repeated  = regexp.MustCompile(`\$\{(.*?)\*(\d+)\}`)
 )

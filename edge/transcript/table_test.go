@@ -25,8 +25,6 @@ func later() map[string]string {
 		"1011 internal_error":  "a fault of ours",
 		"INTERNAL":             "a fault of ours",
 		"CANCELED":             "only of requests whose caller has left",
-		"4001 lagged":          "the slow policies are not there yet",
-		"LAGGED":               "the slow policies are not there yet",
 		"DEADLINE_EXCEEDED":    "a request that ran out of time is told as UNAVAILABLE or OUTCOME_UNKNOWN",
 		"BAD_FRAME":            "it ends the connection, 4500, so that nobody is told it",
 	}
