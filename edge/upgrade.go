@@ -101,6 +101,7 @@ func (s *Server) welcome(ctx context.Context, conn *net.TCPConn) {
 		if x, no := s.refusalOfEvents(r); no != nil {
 			s.answer(conn, no)
 		} else {
+			abort() // see below
 			s.settle(r.RemoteAddr, s.stream(conn, x))
 		}
 		return
@@ -113,6 +114,7 @@ func (s *Server) welcome(ctx context.Context, conn *net.TCPConn) {
 		s.answer(conn, no)
 		return
 	}
+	abort() // it is the worker's to end it from now on: a deadline in the past would cost the peer the close frame
 	s.settle(r.RemoteAddr, s.upgrade(&hijacked{conn: conn}, r, append([]byte(nil), head[end:]...)))
 }
 
