@@ -19,8 +19,8 @@ type call struct {
 	began time.Time
 	peer  string // its host
 
-	bounded bool  // the whole request counts as input
-	charged int64 // bytes of it so far
+	bounded bool  // the request counts as input
+	charged int64 // bytes of it that count at the moment
 
 	// What a handler tells of its stream.
 	topic   string
@@ -52,11 +52,12 @@ func callFrom(ctx context.Context) *call {
 	return c
 }
 
-// gate bounds the time in which the request of a unary or server-stream call must arrive, and the memory of all of them. Streams from the caller
-// have no such bounds.
+// gate bounds the memory of all requests, and the time in which that of a unary or server-stream call must arrive. Streams from the caller may take
+// as long as they like.
 func gate(ctx context.Context, spec connect.Spec, _ connect.Peer, _ http.Header) (context.Context, error) {
-	if c := callFrom(ctx); spec.StreamType == connect.StreamTypeUnary || spec.StreamType == connect.StreamTypeServer {
-		c.bounded = true
+	c := callFrom(ctx)
+	c.bounded = true
+	if spec.StreamType == connect.StreamTypeUnary || spec.StreamType == connect.StreamTypeServer {
 		_ = c.rc.SetReadDeadline(time.Now().Add(c.cfg.BodyTimeout)) // both servers of net/http have deadlines
 	}
 	return ctx, nil

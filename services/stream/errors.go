@@ -91,8 +91,18 @@ type verdict struct {
 	retry    time.Duration // 0: no hint
 	metadata map[string]string
 	fields   []*hub.InvalidError
-	client   bool // the caller ended it
+	client   bool  // the caller ended it
+	cause    error // nil: nobody needs it
 }
+
+// sentence is what a caller is told, and the cause by which judge knows an error again that comes back from the RPC library.
+type sentence struct {
+	text  string
+	cause error
+}
+
+func (e *sentence) Error() string { return e.text }
+func (e *sentence) Unwrap() error { return e.cause }
 
 // judge is the one table from Go errors to codes and reasons. What it does not know is our bug, and its text stays here.
 //
@@ -132,7 +142,7 @@ func judge(err error) verdict {
 			"records": number(lagged.Records),
 		}}
 	case errors.As(err, &limit):
-		return verdict{code: connect.CodeResourceExhausted, reason: ReasonLimit, text: limit.Error(), retry: limit.Retry, metadata: map[string]string{
+		return verdict{code: connect.CodeResourceExhausted, reason: ReasonLimit, text: limit.Error(), retry: limit.Retry, cause: limit, metadata: map[string]string{
 			"limit": limit.Limit, "value": number(limit.Value),
 		}}
 	case errors.Is(err, hub.ErrUnknownTopic):
@@ -185,7 +195,7 @@ func toConnect(v verdict, topic string) *connect.Error {
 			v.text = fmt.Sprintf("topic %q: %s", topic, v.text)
 		}
 	}
-	err := connect.NewError(v.code, errors.New(v.text)) //nolint:err113 // the public sentence; the cause stays in the log
+	err := connect.NewError(v.code, &sentence{v.text, v.cause})
 	add := func(detail *connect.ErrorDetail, problem error) {
 		if problem == nil { // details of well-known types always marshal
 			err.AddDetail(detail)

@@ -12,21 +12,25 @@ import (
 // freeInput is how many bytes of a request come in whatever the others hold, so that nearly all requests go on while large ones are too many.
 const freeInput = 16 << 10
 
-// input bounds what all requests of unary and server-stream calls hold together while they arrive and are answered. Streams from the caller are
-// read message by message.
+// input bounds what all requests hold together: those of unary calls while they arrive and are answered, that of a Subscribe until it is made, and
+// each message of a PublishStream until it is handed over.
 type input struct {
 	max  int64 // bytes
 	held atomic.Int64
 }
 
-// of makes the body of an exchange count. The caller gives back what the exchange was charged, with leave.
+// of makes the body of an exchange count. Whoever reads it gives back what the exchange was charged, with leave.
 func (in *input) of(r *http.Request, c *call) io.ReadCloser {
 	return &body{ReadCloser: r.Body, in: in, call: c}
 }
 
-func (in *input) leave(c *call) { in.held.Add(-c.charged) }
+// leave gives back what was charged so far. It is called by the goroutine that reads the body, or behind its end.
+func (in *input) leave(c *call) {
+	in.held.Add(-c.charged)
+	c.charged = 0
+}
 
-// body is a request's, read by the goroutine of its handler.
+// body is a request's, read by the goroutine of its handler, or by the one that receives for it.
 type body struct {
 	io.ReadCloser
 	in   *input

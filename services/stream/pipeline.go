@@ -172,6 +172,7 @@ func (p *pipeline) receive(ctx context.Context) {
 			return
 		}
 		p.began = true
+		p.server.input.leave(p.call) // it has been handed over, or has its result
 	}
 }
 

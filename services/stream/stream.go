@@ -60,8 +60,9 @@ type Config struct {
 	// Registerer gets the metrics tailrace_stream_… and tailrace_rpc_…. Required.
 	Registerer prometheus.Registerer
 
-	// MaxInputBytes bounds what requests of unary and server-stream calls hold together, as they come over the wire (decoding makes it two to
-	// three times as much); what exceeds it is refused with LIMIT. Requests of up to 16 KiB are not. Default 64 MiB.
+	// MaxInputBytes bounds what requests hold together, as they come over the wire (decoding makes it two to three times as much): until they are
+	// answered, a Subscribe until its stream begins, each message of a PublishStream until it is handed over. What exceeds it is refused, and a
+	// PublishStream ended, with LIMIT. Requests and messages of up to 16 KiB are not. Default 64 MiB.
 	MaxInputBytes int64
 	// BodyTimeout bounds how long the request of a unary or server-stream call may take to arrive; default 10 s.
 	BodyTimeout time.Duration
