@@ -123,13 +123,13 @@ func testRecreationInAHub(t *testing.T, cluster *kafkatest.Cluster) {
 // testBackInTime: a topic that comes back before it counts as deleted was created anew; one that does not is deleted.
 func testBackInTime(t *testing.T, cluster *kafkatest.Cluster) {
 	topic := cluster.NewTopic(t, 1, nil)
-	c := newClient(t, cluster, func(cfg *kafka.Config) { cfg.DeletedAfter = 5 * time.Second })
+	c, log := newLogged(t, cluster, func(cfg *kafka.Config) { cfg.DeletedAfter = 5 * time.Second })
 	live := newRecorder(t, resolve(t, c, topic, hub.Query{}), topic)
 	live.follow(c, 0, 0)
 	publish(t, c, topic, value("old"))
 	eventually(t, func() bool { return live.position(0) == 1 }, "live to 1")
 	deleteTopic(t, cluster, topic)
-	<-time.After(time.Second) // long enough to be missed
+	eventually(t, func() bool { return log.with("topic is gone", "topic="+topic+" ") == 1 }, "it is missed")
 	cluster.CreateTopic(t, topic, 1, nil)
 	eventually(t, func() bool { return len(live.control(hub.Recreated)) == 1 }, "told of the re-creation")
 	eventually(t, func() bool {

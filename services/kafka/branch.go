@@ -35,7 +35,7 @@ func (c *Client) lost(ctx context.Context, topic, id string, partition int32, at
 	if epoch < 0 || b.epoch <= epoch || at <= b.oldest {
 		return 0, nil
 	}
-	t := c.tails.of(logKey{id, partition})
+	t := c.tails.of(tailKey{logKey{id, partition}, b.epoch})
 	select {
 	case t.turn <- struct{}{}:
 		defer func() { <-t.turn }()

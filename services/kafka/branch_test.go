@@ -32,11 +32,33 @@ func TestLostBranch(t *testing.T) {
 		}
 	}
 	write("a", 5)
+	// In another topic the same key lies elsewhere on the branch that is lost.
+	keyed := cluster.NewTopic(t, 1, nil)
+	writeKeyed := func(keys ...string) {
+		t.Helper()
+		for i, key := range keys {
+			r := value("%d", i)
+			r.Key = []byte(key)
+			eventually(t, func() bool {
+				rs, err := c.Publish(t.Context(), keyed, []*tailracev1.PublishRecord{r})
+				return err == nil && rs[0].GetPublished() != nil
+			}, "%q is written", key)
+		}
+	}
+	lastTwo := func(want int64) {
+		t.Helper()
+		q := hub.Query{Keys: [][]byte{[]byte("k")}, Start: hub.Start{Kind: hub.Last, Last: 2}}
+		if got := resolve(t, c, keyed, q).Partitions[0]; got.Start != want || got.Incomplete {
+			t.Errorf("the last two of a key: got %+v, want them from %d", got, want)
+		}
+	}
 	all := subscribe(t, h, hub.Request{Topic: topic, Start: hub.Start{Kind: hub.Earliest}})
 	cluster.Kill9(t, 1)
-	saved := cluster.SaveLog(t, 1, topic, 0)
+	saved, savedKeyed := cluster.SaveLog(t, 1, topic, 0), cluster.SaveLog(t, 1, keyed, 0)
 	cluster.Restart(t, 1)
 	write("lost", 5)
+	writeKeyed("x", "x", "k", "x", "k")
+	lastTwo(2)
 	eventually(t, func() bool { return all.at(0) >= 10 }, "live to 10")
 	lost := all.got(0)
 	if last := lost[9]; last.LeaderEpoch == nil || *last.LeaderEpoch <= *lost[0].LeaderEpoch {
@@ -50,12 +72,15 @@ func TestLostBranch(t *testing.T) {
 
 	cluster.Kill9(t, 1)
 	cluster.ReplaceLog(t, 1, topic, 0, saved)
+	cluster.ReplaceLog(t, 1, keyed, 0, savedKeyed)
 	cluster.Restart(t, 1)
 	eventually(t, func() bool { return all.at(0) == 5 }, "the live reader goes back to 5, at %d", all.at(0))
 	if told := all.gapsOf(); !slices.Equal(told, []string{"0: 10 to 5"}) || all.gaps[0].Reason != hub.GapTruncation {
 		t.Errorf("got gaps %v, want one of truncation from 10 to 5", told)
 	}
 	write("b", 8)
+	writeKeyed("k", "k", "x", "x", "x", "x")
+	lastTwo(0)
 	eventually(t, func() bool { return all.at(0) >= 13 }, "live to 13")
 	want := []string{`0@5 null="b0"`, `0@6 null="b1"`, `0@7 null="b2"`, `0@8 null="b3"`, `0@9 null="b4"`, `0@10 null="b5"`, `0@11 null="b6"`, `0@12 null="b7"`}
 	if got := texts(all.got(0), ofOurs); !slices.Equal(got[len(got)-8:], want) {

@@ -31,6 +31,7 @@ type search struct {
 	id     string
 	n      int
 	keys   map[uint64]struct{} // nil: any record
+	bounds map[int32]logBounds
 }
 
 // last resolves the start hub.Last: fills in the starts of partitions whose bounds are known. Searches wait for turns, a step a turn; when their
@@ -38,8 +39,8 @@ type search struct {
 //
 // Searches of a partition share what they have read of it (tails): it may be half a minute old, so that records which were compacted away
 // meanwhile may be among the n.
-func (c *Client) last(ctx context.Context, topic, id string, q *hub.Query, ps []hub.ResolvedPartition) error {
-	s := &search{client: c, topic: topic, id: id, n: q.Start.Last}
+func (c *Client) last(ctx context.Context, topic, id string, q *hub.Query, bounds map[int32]logBounds, ps []hub.ResolvedPartition) error {
+	s := &search{client: c, topic: topic, id: id, n: q.Start.Last, bounds: bounds}
 	if q.Keys != nil {
 		s.keys = make(map[uint64]struct{}, len(q.Keys))
 		for _, key := range q.Keys {
@@ -70,7 +71,7 @@ func (s *search) partition(ctx context.Context, p *hub.ResolvedPartition) error 
 		return nil
 	}
 	ts := s.client.tails
-	t := ts.of(logKey{s.id, p.Partition})
+	t := ts.of(tailKey{logKey{s.id, p.Partition}, s.bounds[p.Partition].epoch})
 	for {
 		select {
 		case t.turn <- struct{}{}:

@@ -146,7 +146,7 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 		case q.Start.Kind == hub.AtPositions && (q.TopicID == "" || q.TopicID == info.id):
 			err = c.checkBranches(ctx, topic, info.id, positions, bounds, r.Partitions)
 		case q.Start.Kind == hub.Last:
-			err = c.last(ctx, topic, info.id, &q, r.Partitions)
+			err = c.last(ctx, topic, info.id, &q, bounds, r.Partitions)
 		}
 		return r, err
 	case len(partitions):

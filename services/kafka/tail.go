@@ -23,17 +23,23 @@ type tails struct {
 	most int // bytes
 
 	mu    sync.Mutex
-	parts map[logKey]*tail
+	parts map[tailKey]*tail
 	bytes int // of those in parts, as last told by weigh
 }
 
 func newTails() *tails {
-	return &tails{seed: maphash.MakeSeed(), most: tailBytes, parts: map[logKey]*tail{}}
+	return &tails{seed: maphash.MakeSeed(), most: tailBytes, parts: map[tailKey]*tail{}}
+}
+
+// tailKey names the end of a log by the newest leader epoch too: another branch of records can only come with a later one (see branch.go).
+type tailKey struct {
+	logKey
+	epoch int32
 }
 
 // tail is what was read of the end of one partition's log: all records of [low, high). Who holds turn owns the rest.
 type tail struct {
-	key  logKey
+	key  tailKey
 	turn chan struct{} // of one slot: taken by putting something in
 
 	low, high int64
@@ -55,7 +61,7 @@ type tailBlock struct {
 }
 
 // of returns the tail of a partition.
-func (ts *tails) of(k logKey) *tail {
+func (ts *tails) of(k tailKey) *tail {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	t := ts.parts[k]
