@@ -55,9 +55,13 @@ func (r *reader) judgeOutOfRange(e *hub.OffsetOutOfRangeError) error {
 	return fmt.Errorf("%w: but the log holds [%d, %d)", e, *now.oldest, now.end())
 }
 
-// gone says whether a log that is read was deleted for good, so that the reader has to end.
+// gone says whether a log that is read was deleted for good, so that the reader has to end. Where the topic was made anew, a partition that
+// is unavailable cannot tell.
 func (r *reader) gone() bool {
 	for _, c := range r.cursors {
+		if c.partition.unavailable && !r.log.topics[r.request.Topic].deleted {
+			continue
+		}
 		alive := func(v *life) bool { return !r.deleted(v) }
 		if !slices.ContainsFunc(c.reach(), alive) {
 			return true
