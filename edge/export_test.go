@@ -117,7 +117,7 @@ func (t Tasks) Left() int {
 // AddressOf is addressOf, as text.
 func AddressOf(remote string) string { return addressOf(remote).String() }
 
-// SetAllow replaces access.Allow where sockets subscribe. Call it before any does.
+// SetAllow replaces access.Allow. Call it before anybody asks for anything.
 func (s *Server) SetAllow(allow func(context.Context, access.Request) error) { s.allow = allow }
 
 // Break tells each worker that its sessions cannot go on by our fault.

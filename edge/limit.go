@@ -7,18 +7,28 @@ import (
 	"tailrace.dev/tailrace/services/hub"
 )
 
-// messageBurst is how many seconds' worth of messages may come at once.
-const messageBurst = 10
+// Of how much time messages, and publishes, may come at once.
+const (
+	messageBurst = 10 * time.Second
+	publishBurst = 2 * time.Second
+)
 
-// mayAsk says whether a session may have another message answered now: at most MaxMessageRate a second, after a burst.
-func (w *worker) mayAsk(s *session) bool {
-	now, each := w.srv.now(), int64(time.Second)/int64(w.srv.cfg.MaxMessageRate)
-	next := max(s.nextAsk, now) + each
-	if next-now > messageBurst*int64(time.Second) {
-		return false
+// allowance is what is left of a rate, as the Server.now up to which what came is paid for. The zero allowance is whole.
+type allowance int64
+
+// spend takes one of so many a second, after a burst. It takes nothing where it has to wait first.
+func (a *allowance) spend(now int64, perSecond int, burst time.Duration) (wait time.Duration) {
+	next := max(int64(*a), now) + int64(time.Second)/int64(perSecond)
+	if wait = time.Duration(next-now) - burst; wait > 0 {
+		return wait
 	}
-	s.nextAsk = next
-	return true
+	*a = allowance(next)
+	return 0
+}
+
+// mayAsk says whether a session may have another message answered now.
+func (w *worker) mayAsk(s *session) bool {
+	return s.asks.spend(w.srv.now(), w.srv.cfg.MaxMessageRate, messageBurst) == 0
 }
 
 // askedBy is the request that a message makes, and its id; "" for what is counted elsewhere, or is no message.

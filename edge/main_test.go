@@ -207,6 +207,7 @@ type publisher struct {
 	gate  chan struct{}
 	held  string // the topic that gate is for; empty: all
 	deaf  bool   // the gate holds up also what has no time left
+	idle  bool   // a way that has nothing to do tells so at once
 
 	waiting atomic.Int32 // at the gate
 	lines   sync.WaitGroup
@@ -255,6 +256,9 @@ func (p *publisher) OpenPublish(ctx context.Context, tell func(uint64, *tailrace
 				if len(queue) == 0 {
 					busy = false
 					mu.Unlock()
+					if p.idle {
+						tell(0, nil, nil)
+					}
 					return
 				}
 				do := queue[0]

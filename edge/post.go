@@ -123,7 +123,7 @@ func (s *Server) postRecord(op *frame.Publish) (*tailracev1.Published, *frame.Er
 		ctx, cancel := context.WithDeadline(s.ctx, by)
 		defer cancel()
 		var p posted
-		if err := access.Allow(ctx, access.Request{Action: access.ActionPublish, Topic: op.Topic}); err != nil {
+		if err := s.allow(ctx, access.Request{Action: access.ActionPublish, Topic: op.Topic}); err != nil {
 			p.err = denied{err}
 		} else {
 			p.results, p.err = s.publisher.Publish(ctx, op.Topic, []*tailracev1.PublishRecord{op.Record})

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 
 	"tailrace.dev/tailrace/edge/frame"
@@ -27,7 +26,6 @@ const (
 type publishing struct {
 	publish func(n uint64, topic string, record *tailracev1.PublishRecord, by time.Time)
 	hangUp  func()
-	limit   *rate.Limiter // nil: none
 	under   map[uint64]underWay
 	ids     map[string]struct{} // of those
 	bytes   int
@@ -57,11 +55,11 @@ func (w *worker) publish(s *session, op *frame.Publish) {
 		return
 	}
 	size := proto.Size(op.Record)
-	if err := p.admit(size); err != nil {
+	if err := w.admit(s, size); err != nil {
 		w.refuse(s, w.refusal(s, op.ID, err))
 		return
 	}
-	if err := access.Allow(w.srv.ctx, access.Request{Identity: s.identity, Action: access.ActionPublish, Topic: op.Topic}); err != nil {
+	if err := w.srv.allow(w.srv.ctx, access.Request{Identity: s.identity, Action: access.ActionPublish, Topic: op.Topic}); err != nil {
 		w.refuse(s, w.refusal(s, op.ID, denied{err}))
 		return
 	}
@@ -83,9 +81,6 @@ func (w *worker) publish(s *session, op *frame.Publish) {
 // openPublishing makes ready for publishes.
 func (w *worker) openPublishing(s *session) {
 	p := &publishing{under: map[uint64]underWay{}, ids: map[string]struct{}{}}
-	if r := w.srv.cfg.PublishRate; r > 0 {
-		p.limit = rate.NewLimiter(rate.Limit(r), 2*r)
-	}
 	p.publish, p.hangUp = w.srv.publisher.OpenPublish(w.srv.ctx, func(n uint64, result *tailracev1.PublishResult, err error) {
 		w.inbox.post(s, published{by: p, n: n, result: result, err: err})
 	})
@@ -93,18 +88,17 @@ func (w *worker) openPublishing(s *session) {
 }
 
 // admit says whether one more may be under way.
-func (p *publishing) admit(size int) error {
+func (w *worker) admit(s *session, size int) error {
+	p := s.pub
 	if len(p.under) >= maxQueued || p.bytes+size > maxQueuedBytes && len(p.under) > 0 {
 		return &hub.LimitError{Limit: "publishes of a session without an answer", Value: maxQueued, Retry: queueRetry}
 	}
-	if p.limit == nil {
+	rate := w.srv.cfg.PublishRate
+	if rate == 0 {
 		return nil
 	}
-	now := time.Now()
-	r := p.limit.ReserveN(now, 1)
-	if wait := r.DelayFrom(now); wait > 0 {
-		r.CancelAt(now)
-		return &hub.LimitError{Limit: "publishes of a session in a second", Value: int64(p.limit.Limit()), Retry: wait.Round(time.Millisecond) + time.Millisecond}
+	if wait := s.puts.spend(w.srv.now(), rate, publishBurst); wait > 0 {
+		return &hub.LimitError{Limit: "publishes of a session in a second", Value: int64(rate), Retry: wait.Round(time.Millisecond) + time.Millisecond}
 	}
 	return nil
 }

@@ -1,10 +1,14 @@
 package edge_test
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
+	"tailrace.dev/tailrace/services/access"
 	"tailrace.dev/tailrace/services/hub"
 )
 
@@ -118,6 +122,43 @@ func TestPublishesHaveALimit(t *testing.T) {
 			return err == nil && m.Op == "published"
 		})
 	})
+	t.Run("rate, one after the other", func(t *testing.T) {
+		cfg := config()
+		cfg.PublishRate = 1
+		r := start(t, cfg)
+		r.publisher.idle = true // so that what a session has for publishes goes after each
+		c := r.dial(t, "/ws")
+		c.expect(t, "welcome")
+		for i := range 60 {
+			c.say(t, fmt.Sprintf(`{"op":"publish","id":"%d","topic":"orders","text":"x"}`, i))
+			c.deadline(t)
+			m, err := c.next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Reason == "LIMIT" {
+				return
+			}
+		}
+		t.Error("60 publishes, one after the other, were all taken; want one a second, after two")
+	})
+}
+
+// TestPublishDenied: who may not publish is told so, by both ways.
+func TestPublishDenied(t *testing.T) {
+	r := start(t, config())
+	r.edge.SetAllow(func(_ context.Context, ask access.Request) error { return fmt.Errorf("not %s", ask.Topic) })
+	c := r.dial(t, "/ws")
+	c.expect(t, "welcome")
+	c.say(t, `{"op":"publish","id":"p","topic":"orders","text":"x"}`)
+	if m := c.expect(t, "error"); m.Reason != "FORBIDDEN" || m.Outcome != "refused" || m.ID != "p" || m.Message != "not orders" {
+		t.Errorf("got %+v", m)
+	}
+	resp := ask(t, r.addr, "POST /publish/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx")
+	defer resp.Body.Close()
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusForbidden || !strings.Contains(string(body), `"outcome":"refused"`) {
+		t.Errorf("got %s %s", resp.Status, body)
+	}
 }
 
 // TestFloodWithoutReading: a client that asks on and on and takes no answer is not read from beyond a bound; once it reads it gets all.

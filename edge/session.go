@@ -72,7 +72,8 @@ type session struct {
 	pub      *publishing // nil until the first publish
 	kept     int         // bytes of input held in pub and subs
 	keys     int         // of subs
-	nextAsk  int64       // Server.now up to which its messages are paid for
+	asks     allowance   // of messages
+	puts     allowance   // of publishes; it outlives pub, or who is idle for a moment would have a new one
 	spoke    bool        // a message waits in ctl
 	life     life
 	retiring *reason // it ends for this once its publishes are answered
