@@ -357,8 +357,8 @@ func (l *line) expire() {
 			unknowns = append(unknowns, s.n)
 		}
 	}
-	if l.ending && len(l.owed) == 0 {
-		l.stop() // the service had time to say goodbye
+	if (l.ending || l.closed && l.stop != nil) && len(l.owed) == 0 {
+		l.stop() // the service had time to say goodbye, or to read on
 	}
 	l.mu.Unlock()
 	for _, n := range refused {

@@ -318,3 +318,25 @@ func TestALineThatIsHungUp(t *testing.T) {
 	}
 	await(t, a, map[uint64]string{1: hub.ErrUnavailable.Error(), 2: hub.ErrUnavailable.Error()})
 }
+
+// TestALineThatNobodyReads: a line that is hung up while its service takes nothing ends once its records have no time left.
+func TestALineThatNobodyReads(t *testing.T) {
+	over := make(chan struct{})
+	svc := newScript(t).pipes(func(ctx context.Context, _ *pipelined) error {
+		<-ctx.Done()
+		close(over)
+		return ctx.Err()
+	})
+	a := &answers{told: map[uint64]string{}}
+	send, hangUp := newSource(t, nil, svc.address).OpenPublish(t.Context(), a.tell)
+	for n := range uint64(8) { // more than a stream's window
+		send(n+1, "t", &tailracev1.PublishRecord{Value: make([]byte, 1<<20)}, time.Now().Add(time.Second))
+	}
+	await(t, a, map[uint64]string{1: "OUTCOME_UNKNOWN unknown", 8: hub.ErrUnavailable.Error()})
+	hangUp()
+	select {
+	case <-over:
+	case <-time.After(patience):
+		t.Error("the stream is still open")
+	}
+}
