@@ -43,15 +43,22 @@ func (s *Server) judgeEvents(r *http.Request) (*session, *refused) {
 		return nil, &refused{status: http.StatusNoContent, header: crossOriginHeader(origin)} // that is how a stream tells EventSource to stay away
 	case r.Method == http.MethodHead:
 		return nil, &refused{status: http.StatusOK, header: streamHeader(origin)}
-	case s.enter(r.RemoteAddr) != entered:
-		return nil, fullOfEvents(origin)
+	}
+	switch s.enter(r.RemoteAddr) {
+	case full:
+		return nil, s.fullOfEvents(http.StatusServiceUnavailable, origin)
+	case crowded:
+		return nil, s.fullOfEvents(http.StatusTooManyRequests, origin)
+	case entered:
 	}
 	resumed := op.Request.Start.Kind == hub.AtPositions
 	return &session{form: &protocolJSON, url: op, deaf: true, events: &events{origin: origin, resumed: resumed}}, nil
 }
 
-// fullOfEvents is the answer where there is no room: a stream that ends at once, since EventSource would not come back after a status.
-func fullOfEvents(origin string) *refused {
+// fullOfEvents is the answer where there is no room: a stream that ends at once, since EventSource would not come back after a status. It is
+// counted by the status that a socket is refused with.
+func (s *Server) fullOfEvents(status int, origin string) *refused {
+	s.metrics.refused.WithLabelValues(kindEvents, strconv.Itoa(status)).Inc()
 	var body bytes.Buffer
 	body.Write(appendRetry(nil, comeBackSpread, 2*comeBackSpread))
 	e := frame.ErrorOf("subscribe", frame.URLID, &hub.LimitError{Limit: "sessions of an edge", Retry: comeBackSpread})

@@ -188,6 +188,16 @@ func TestMaxSessions(t *testing.T) {
 	if !errors.As(err, &no) || no.status != 503 || no.header.Get("Retry-After") == "" {
 		t.Fatalf("got %v, want 503 with Retry-After", err)
 	}
+	resp := ask(t, r.addr, "GET /sse/orders HTTP/1.1\r\nHost: localhost\r\n\r\n") // it comes back only to a stream
+	defer resp.Body.Close()
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK || !strings.Contains(string(body), `"reason":"LIMIT"`) {
+		t.Errorf("got %s %s, want a stream that ends with LIMIT", resp.Status, body)
+	}
+	for _, kind := range []string{"websocket", "sse"} {
+		if got := r.metric(t, "tailrace_edge_upgrades_refused_total", kind); got != 1 {
+			t.Errorf("%v refusals of kind %s are counted, want 1", got, kind)
+		}
+	}
 	a.conn.Close()
 	await(t, "there is room", func() bool {
 		c, err := dial(r.addr, "/ws", clientOptions{})

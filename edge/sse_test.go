@@ -289,6 +289,8 @@ func TestEventsRequests(t *testing.T) {
 		{"other host", "GET /sse/orders", "Host: evil.example.org\r\n", 421, [2]string{}, "host"},
 		{"no host", "GET /sse/orders", "", 400, [2]string{}, "Host"},
 		{"method", "POST /sse/orders", host, 405, [2]string{"Allow", "GET, HEAD, OPTIONS"}, ""},
+		{"a space in a header's name", "GET /sse/orders", host + "Content-Length : 0\r\n", 400, [2]string{}, ""},
+		{"a version of HTTP that does not exist", "GET /sse/orders HTTP/9.9\r\nX:", host, 505, [2]string{}, ""},
 		{"a body", "GET /sse/orders", host + "Content-Length: 1\r\n", 400, [2]string{}, "body: "},
 		{"unknown parameter", "GET /sse/orders?strat=latest", host, 400, [2]string{"Content-Type", "application/json"}, `"message":"strat: unknown parameter"`},
 		{"bad id", "GET /sse/orders", host + "Last-Event-ID: 17\r\nOrigin: https://app.example.org\r\n", 400, [2]string{"Access-Control-Allow-Origin", "https://app.example.org"}, `"reason":"INVALID_ARGUMENT","message":"lastEventId: `},

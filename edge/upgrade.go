@@ -97,7 +97,7 @@ func (s *Server) welcome(ctx context.Context, conn *net.TCPConn) {
 	if err == nil {
 		r.RemoteAddr = conn.RemoteAddr().String()
 	}
-	if err == nil && isEvents(r) {
+	if err == nil && isEvents(r) && plain(r) {
 		if x, no := s.refusalOfEvents(r); no != nil {
 			s.answer(conn, no)
 		} else {
