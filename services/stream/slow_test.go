@@ -1,8 +1,8 @@
 package stream_test
 
 import (
-	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"testing"
 	"time"
@@ -24,8 +24,11 @@ func stalled(t *testing.T, s *service, policy tailracev1.SlowPolicy) (*subscript
 	sub.started()
 	sub.until(func(m *tailracev1.SubscribeResponse) bool { return m.GetCaughtUp() != nil })
 	n := int64(0)
-	for range 200 { // more than the kernel and the windows take
-		s.source.Append("orders", 0, hubtest.Record{Key: []byte("big"), Value: bytes.Repeat([]byte("b"), 50_000)})
+	noise := rand.NewChaCha8([32]byte{}) // which compression makes no smaller
+	for range 200 {                      // more than the kernel and the windows take
+		value := make([]byte, 50_000)
+		_, _ = noise.Read(value)
+		s.source.Append("orders", 0, hubtest.Record{Key: []byte("big"), Value: value})
 		n++
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
