@@ -6,8 +6,9 @@
 //
 //	goroutine                     started and awaited by   owns
 //	follower (Config.Consumers)   Client.Run               its consumer; the appends of the partitions it follows
-//	history reader (…Readers)     Client.Run               its consumer, one chunk at a time
-//	producer                      Client.Run               its producer, and its replacement after a fatal error
+//	check of partitions           its follower             nothing: one at a time, what it finds comes back as a command; so do statistics
+//	history reader (…Readers)     Client.Run               its consumer, and its places in logs; it answers one request at a time
+//	producer                      Client.Run               its producer, and its replacement after a fatal error; who ends the old one is awaited
 //	producer events               producer                 delivery reports; ends when the producer is closed
 //	producer looks                producer                 nothing: it asks for leaders in doubt
 //	watcher                       Client.Run               what is known of followed topics: id, number of partitions

@@ -70,7 +70,7 @@ func newMetrics(reg prometheus.Registerer, in *input) *metrics {
 	}
 	reg.MustRegister(m.open, m.ended, m.handled, m.records, m.bytes, m.messages, m.gaps, m.delay)
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "tailrace_stream_input_bytes", Help: "Bytes of requests that are arriving or being answered.",
+		Name: "tailrace_stream_input_bytes", Help: "Bytes of requests that are arriving or being answered, and of published messages that are not handed over yet.",
 	}, func() float64 { return float64(in.held.Load()) }))
 	return m
 }
