@@ -103,6 +103,10 @@ func TestStartsAreResolvedByTheService(t *testing.T) {
 			hub.Query{Start: hub.Start{Kind: hub.AtPositions, Positions: []hub.Position{{Partition: 0, Offset: 2, Epoch: -1}, {Partition: 1, Offset: 5, Epoch: -1}}}},
 			[]hub.ResolvedPartition{resolvedPartition(0, 4, 2, 10), resolvedPartition(1, 0, 5, 10)},
 		},
+		"a time to come": {
+			hub.Query{Start: hub.Start{Kind: hub.AtTime, Time: time.Now().Add(time.Hour)}},
+			[]hub.ResolvedPartition{resolvedPartition(0, 4, 10, 10), resolvedPartition(1, 0, 10, 10)},
+		},
 		"positions and no more": {
 			hub.Query{Start: hub.Start{Kind: hub.AtPositions, Positions: []hub.Position{{Partition: 1, Offset: 5, Epoch: -1}}, Missing: hub.MissingSkip}},
 			[]hub.ResolvedPartition{resolvedPartition(1, 0, 5, 10)},
@@ -120,7 +124,6 @@ func TestStartsAreResolvedByTheService(t *testing.T) {
 		want  error
 	}{
 		"topic":      {"nothing", hub.Query{}, hub.ErrUnknownTopic},
-		"time":       {topicName, hub.Query{Start: hub.Start{Kind: hub.AtTime, Time: time.Now()}}, hub.ErrUnimplemented},
 		"partitions": {topicName, hub.Query{Partitions: []int32{0, 7}}, &hub.UnknownPartitionError{Topic: topicName, Partition: 7, Count: 2}},
 	} {
 		_, err := source.Resolve(t.Context(), c.topic, c.query)
