@@ -13,7 +13,7 @@ import (
 var (
 	seedsFlag  = flag.Int("hub.seeds", 2000, "number of random histories of the model test")
 	racesFlag  = flag.Int("hub.races", 3, "number and length of the races of the model test")
-	hangFlag   = flag.Duration("hub.hang", 30*time.Second, "how long a history may take: a hub that spins stops the clock of its bubble, and cannot be told to end")
+	hangFlag   = flag.Duration("hub.hang", 2*time.Minute, "how long a history may take: a hub that spins stops the clock of its bubble, and cannot be told to end")
 	shrinkFlag = flag.Duration("hub.shrink", 30*time.Second, "how long to look for a smaller history that fails")
 	keepFlag   = flag.String("hub.keep", "", "the steps of that history to take, with commas between (empty: all)")
 	seedFlag   = flag.Uint64("hub.seed", 0, "the one history to play, with its trace (0: all)")
