@@ -78,3 +78,24 @@ func TestInputBound(t *testing.T) {
 		})
 	}
 }
+
+// TestInputIsGivenBack: a publish for which there was no memory holds none.
+func TestInputIsGivenBack(t *testing.T) {
+	cfg := config()
+	cfg.MaxInputBytes = 6000
+	r := start(t, cfg)
+	r.publisher.gate = make(chan struct{})
+	held := func() float64 { return r.metric(t, "tailrace_edge_input_bytes", "") }
+	c := r.dial(t, "/ws")
+	c.expect(t, "welcome")
+	for i, n := range []int{3500, 5000} { // each is taken alone
+		c.say(t, fmt.Sprintf(`{"op":"publish","id":"%d","topic":"away","text":"%s"}`, i, strings.Repeat("x", n)))
+	}
+	c.expectClose(t, 4029)
+	close(r.publisher.gate)
+	await(t, "nothing is held", func() bool { return held() == 0 })
+	again := r.dial(t, "/ws")
+	again.expect(t, "welcome")
+	again.say(t, fmt.Sprintf(`{"op":"publish","id":"p","topic":"away","text":"%s"}`, strings.Repeat("x", 5000)))
+	again.expect(t, "published")
+}

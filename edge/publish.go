@@ -67,14 +67,15 @@ func (w *worker) publish(s *session, op *frame.Publish) {
 		w.refuse(s, w.refusal(s, op.ID, hub.ErrUnknownTopic))
 		return
 	}
+	if !w.srv.input.keep(s, opCost+size) {
+		w.srv.input.keep(s, -(opCost + size)) // there will be no answer that gives it back
+		w.end(s, &endOverLimit, "publish")
+		return
+	}
 	p.last++
 	p.under[p.last] = underWay{op.ID, size}
 	p.ids[op.ID] = struct{}{}
 	p.bytes += size
-	if !w.srv.input.keep(s, opCost+size) {
-		w.end(s, &endOverLimit, "publish")
-		return
-	}
 	p.publish(p.last, op.Topic, op.Record, time.Now().Add(w.srv.cfg.PublishTimeout))
 }
 
