@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -19,14 +20,11 @@ import (
 // startNginx runs nginx with a location, all else as it comes, and returns its address.
 func startNginx(t *testing.T, name, outside, location string) (*process, string) {
 	t.Helper()
-	path := ""
-	for _, candidate := range []string{"/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/local/bin/nginx", "/opt/homebrew/bin/nginx"} {
-		if _, err := os.Stat(candidate); err == nil {
-			path = candidate
-			break
-		}
+	path, err := exec.LookPath("nginx")
+	if err != nil {
+		path, err = exec.LookPath("/usr/sbin/nginx") // Debian's, which is not in everybody's PATH
 	}
-	if path == "" {
+	if err != nil {
 		t.Fatal("no nginx: install it (Debian: apt-get install nginx)")
 	}
 	dir, port := t.TempDir(), freePort(t)
