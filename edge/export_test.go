@@ -136,3 +136,15 @@ func (s *Server) Break() {
 		}
 	}
 }
+
+// HoldPollers keeps the server from reading what comes, until release.
+func (s *Server) HoldPollers() (release func()) {
+	for _, w := range s.workers {
+		w.poller.mu.Lock()
+	}
+	return func() {
+		for _, w := range s.workers {
+			w.poller.mu.Unlock()
+		}
+	}
+}

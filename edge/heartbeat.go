@@ -107,7 +107,11 @@ func (w *worker) look(s *session, now int64) {
 	} else if now-received >= interval {
 		stuck := s.life.observe(now, s.blocked.Load(), int64(s.bytes), w.unsent(s))
 		lim := limits{w.srv.cfg.HeartbeatInterval, w.srv.cfg.LifeGrace, w.srv.cfg.StallTimeout}
-		if r := s.life.judge(now, received, stuck, lim); r != nil {
+		r := s.life.judge(now, received, stuck, lim)
+		if r == &endNoLife && w.unread(s) > 0 {
+			r = nil // it has said something, and it is we who are late
+		}
+		if r != nil {
 			w.end(s, r, (time.Duration(now - max(received, s.life.progress))).String())
 			return
 		}
@@ -198,6 +202,12 @@ func (w *worker) heartbeat(s *session, now int64) {
 func (w *worker) unsent(s *session) (n int) {
 	_ = s.raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQNSD) })
 	return max(n, 0)
+}
+
+// unread is the number of bytes that have come and were not read yet.
+func (w *worker) unread(s *session) (n int) {
+	_ = s.raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) })
+	return n
 }
 
 // pong answers a ping. A client that doesn't take its answers gets that to its newest ping.

@@ -2,6 +2,7 @@ package edge_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -229,4 +230,29 @@ func fill(r *rig, topic string, n, size int) {
 	for i := range n {
 		r.src.Append(topic, 0, hubtest.Text(fmt.Sprint(i), value))
 	}
+}
+
+// TestLateReading: a client is not given up for what the edge has not read yet.
+func TestLateReading(t *testing.T) {
+	cfg := quick()
+	cfg.Workers = 1
+	r := start(t, cfg)
+	speaks, silent := r.dial(t, "/ws"), r.dial(t, "/ws") // the first has been quiet for longer
+	speaks.expect(t, "welcome")
+	silent.expect(t, "welcome")
+	release := sync.OnceFunc(r.edge.HoldPollers())
+	defer release()
+	speaks.say(t, `{"op":"ping","id":"x"}`)
+	for {
+		_, _, err := silent.read() // it answers no pings
+		if err == nil {
+			continue
+		}
+		if e, ok := errors.AsType[*closeFrame](err); !ok || e.code != 4004 {
+			t.Fatalf("got %v, want 4004", err)
+		}
+		break
+	}
+	release()
+	speaks.until(t, "pong")
 }

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	pollEvents = 256       // readiness events taken at once
-	readBuffer = 64 << 10  // bytes per read
-	readTurn   = 256 << 10 // bytes read of one session before the others have their turn
+	pollEvents = 256      // readiness events taken at once
+	readBuffer = 64 << 10 // bytes per read
+	readTurn   = 64 << 10 // bytes read of one session before the others have their turn: a thousand small messages and more
 )
 
 // slot names a session in the poller's table and in epoll's user data. The generation tells it from the session that had the place
