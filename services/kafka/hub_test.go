@@ -235,6 +235,37 @@ func testHub(t *testing.T, cluster *kafkatest.Cluster) {
 	eventually(t, func() bool { return h.Stats().Partitions == 0 }, "nothing is followed any more")
 }
 
+// refusedAtOnce: while nothing of Kafka answers, each record is refused without a question that waits for it.
+func refusedAtOnce(t *testing.T, c *kafka.Client, topic string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var mu sync.Mutex
+	refused := 0
+	begin := func() {
+		c.Begin(ctx, t.Name(), topic, on(0, value("in vain")), func(r *tailracev1.PublishResult) {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.GetFailure().GetReason() == kafka.ReasonKafkaUnavailable {
+				refused++
+			}
+		})
+	}
+	eventually(t, func() bool {
+		begin()
+		mu.Lock()
+		defer mu.Unlock()
+		return refused > 0
+	}, "publishing is refused")
+	const n = 200 // a question for each would take minutes
+	for range n {
+		begin()
+	}
+	if ctx.Err() != nil {
+		t.Errorf("%d records are not refused within %v", n, patience)
+	}
+}
+
 // TestHubThroughAKill: a subscriber of the hub sees the log exactly though the only broker is killed under load.
 func TestHubThroughAKill(t *testing.T) {
 	cluster := kafkatest.StartOwn(t, 1)
@@ -247,6 +278,7 @@ func TestHubThroughAKill(t *testing.T) {
 	eventually(t, func() bool { return v.at(0)+v.at(1) > 100 }, "records flow")
 	cluster.Kill9(t, 1)
 	eventually(t, func() bool { return len(v.sub.Unavailable(nil)) == 2 }, "the partitions are told as unavailable")
+	refusedAtOnce(t, c, topic)
 	cluster.Restart(t, 1)
 	eventually(t, func() bool { return len(v.sub.Unavailable(nil)) == 0 }, "the partitions are available again")
 	before := v.at(0) + v.at(1)

@@ -123,14 +123,18 @@ func (c *Client) prepare(ctx context.Context, topic string) (*destination, error
 	return &destination{topic: topic, info: info, settings: c.admin.settings(ctx, topic)}, nil
 }
 
-// fresh tells what is known of a topic, of at most that age where Kafka can be asked.
+// fresh tells what is known of a topic, of at most that age where Kafka can be asked: while it does not answer others do that all the time, and
+// each record that waited for it would not be refused at once.
 func (c *Client) fresh(ctx context.Context, topic string, age time.Duration) (topicInfo, error) {
+	if known, ok := c.admin.known(topic); ok && !c.health.get().Up {
+		return known, nil // its leader may be there all the same
+	}
 	bounded, cancel := context.WithTimeout(ctx, publishInfoWait)
 	defer cancel()
 	info, err := c.admin.topic(bounded, topic, age)
 	if errors.Is(err, hub.ErrUnavailable) {
 		if known, ok := c.admin.known(topic); ok {
-			return known, nil // its leader may be there all the same
+			return known, nil
 		}
 	}
 	return info, err
