@@ -256,7 +256,7 @@ func (a *admission) takeFrom(l *lane, now time.Time, via *instance, t *taken) (a
 		case p.state.Load() != recordWaiting || now.After(p.by) || p.ctx.Err() != nil:
 			t.late = append(t.late, a.pop(f))
 			any = true
-		case !a.open(l, p, now):
+		case !a.open(l, p, now) || len(l.out) > 0 && l.out[0].via != via:
 			return any
 		case f.credit < p.cost:
 			f.credit += flowTurn
