@@ -8,7 +8,7 @@ import (
 // flight is a Resolve of all partitions that concurrent Subscribes share.
 type flight struct {
 	done  chan struct{}
-	asked Seq // the topic's head before
+	asked Seq  // the topic's head before
 	left  bool // the one who asked has gone; what it got is nobody else's answer
 	res   Resolved
 	err   error
