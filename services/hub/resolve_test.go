@@ -38,12 +38,12 @@ func TestSharedAnswers(t *testing.T) {
 		resolves int32
 	}{
 		"the source's own deadline": {func(context.Context, int32) error {
-			time.Sleep(10 * time.Second)
+			<-time.After(10 * time.Second)
 			return fmt.Errorf("asking: %w", context.DeadlineExceeded)
 		}, false, waiting, 1},
 		"the first one leaves": {func(ctx context.Context, n int32) error {
 			if n > 1 {
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				return nil
 			}
 			<-ctx.Done()
@@ -51,10 +51,10 @@ func TestSharedAnswers(t *testing.T) {
 		}, true, 0, 2},
 		"a panic": {func(_ context.Context, n int32) error {
 			if n > 1 {
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				return nil
 			}
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			panic("the source's fault")
 		}, false, 0, 2},
 	} {
