@@ -33,7 +33,7 @@ func newLimits(r *Request) *limits {
 // limit cuts a batch down to the limits. The first parts, the prelude, lie before the start and pass.
 func (s *Subscription) limit(b *Batch, prelude int) {
 	l := s.limits
-	out := Batch{Parts: make([]Part, 0, len(b.Parts))}
+	out, ended := Batch{Parts: make([]Part, 0, len(b.Parts))}, false
 	for i := range b.Parts {
 		p := &b.Parts[i]
 		if i < prelude || p.Kind == Topology {
@@ -49,10 +49,13 @@ func (s *Subscription) limit(b *Batch, prelude int) {
 			}
 			l.void(p.Partition)
 		}
-		if !l.part(&out, *p) {
-			s.final = io.EOF
-			break
+		if ended && p.Lo < p.Hi {
+			break // bound leaves no more records than end it
 		}
+		ended = !l.part(&out, *p) || ended // what comes after the last record is told: positions may have gone back
+	}
+	if ended {
+		s.final = io.EOF
 	}
 	s.again = s.again || len(b.Parts) > 0 // what was left out may have taken the room of what comes next
 	*b = out

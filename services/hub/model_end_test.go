@@ -54,7 +54,9 @@ func (r *reader) judgeOutOfRange(e *hub.OffsetOutOfRangeError) error {
 		return fmt.Errorf("%w: of a partition that is not read", e)
 	}
 	now := c.partition.now()
-	if e.Offset < *now.oldest || e.Offset > now.end() || !slices.Contains(c.reach(), now) {
+	reached := c.reach()
+	outside := func(v *life) bool { return e.Offset < *v.oldest || e.Offset > v.end() }
+	if !slices.Contains(reached, now) || slices.ContainsFunc(reached, outside) {
 		return nil
 	}
 	return fmt.Errorf("%w: but the log holds [%d, %d)", e, *now.oldest, now.end())

@@ -349,12 +349,16 @@ func (r *reader) judgeTopology(p *hub.Part) error {
 	}
 	was := r.started.Count
 	r.started.Count = p.Count
+	r.live, r.counts = false, false // where it gains a partition it starts in the past, and its slow policy does not count until it is live again
 	for i := range p.Count {
 		moved := r.keys != nil && r.scope() == hub.KeyScopeHashed // keys may hash to another old partition now
 		switch {
 		case !r.grows || r.cursors[i] != nil || i < was && !moved || moved && !hashesTo(r.keys, i, p.Count):
 		default:
 			r.open(i, 0, "")
+			if r.acts == hub.SlowConflate {
+				r.cursors[i].conflated = 1 << 62 // or perhaps not: it depends on what the hub knew of it first
+			}
 			r.live = false
 		}
 	}

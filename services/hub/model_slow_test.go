@@ -63,7 +63,7 @@ func (w *world) note() {
 			}
 			for ; followed && p.noted < next; p.noted++ {
 				s := slots[p.noted]
-				if s.kind != plainCommitted || !s.arrived.IsZero() {
+				if s.kind != plainCommitted || !s.arrived.IsZero() || p.noted < *p.now().oldest { // a gap passes what was lost
 					continue
 				}
 				if s.arrived = now; !s.compacted {
@@ -82,6 +82,7 @@ type leniency struct {
 	live      bool                                              // it was live, so that its policy counts
 	behind    time.Duration                                     // how much traffic it was behind when it began to pull
 	unsure    bool                                              // perhaps more: something has no time of arrival
+	acts      hub.SlowPolicy                                    // with the batch that is judged
 	counts    bool                                              // what was overdue then must not be delivered
 }
 
@@ -157,7 +158,7 @@ func (r *reader) mayAct(policies ...hub.SlowPolicy) error {
 
 // judgeSlow judges whether a policy may act, and notes where a conflation ends.
 func (r *reader) judgeSlow(b *hub.Batch) error {
-	switch b.Slow {
+	switch r.acts = b.Slow; b.Slow {
 	case hub.SlowConflate:
 		if err := r.mayAct(hub.SlowConflate); err != nil {
 			return err
@@ -196,7 +197,8 @@ func (r *reader) head(c *cursor) (head int64, known bool) {
 // judgePatience judges a record that is delivered: the policy must have acted on one that was overdue, and conflation delivers the latest of a key.
 func (r *reader) judgePatience(c *cursor, v *life, offset int64) error {
 	s := v.slots[offset]
-	if _, known := r.head(c); known && offset < c.conflated {
+	toEnd := r.request.OnOutOfRange == hub.OutOfRangeLatest && offset < *v.oldest // then what is left is passed over, as policy has it
+	if _, known := r.head(c); known && offset < c.conflated && c.conflated < 1<<62 && !toEnd {
 		for later := max(offset+1, *v.oldest); later < min(c.conflated, v.high()); later++ { // one that was lost meanwhile replaces none
 			if l := v.slots[later]; l.kind == plainCommitted && !l.compacted && sameKey(l, s) {
 				return fmt.Errorf("offset %d is conflated into %d", offset, later)
@@ -260,7 +262,7 @@ func (r *reader) judgeConflated(c *cursor, p *hub.Part) error {
 				continue
 			}
 			least++
-			if known && !v.supersedes(s, offset+1, c.conflated) {
+			if known && c.conflated < 1<<62 && !v.supersedes(s, offset+1, c.conflated) {
 				return fmt.Errorf("offset %d is left out, and no later one has its key", offset)
 			}
 		}

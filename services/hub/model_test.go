@@ -12,6 +12,7 @@ import (
 
 var (
 	seedsFlag  = flag.Int("hub.seeds", 2000, "number of random histories of the model test")
+	firstFlag  = flag.Uint64("hub.first", 1, "the first of them")
 	racesFlag  = flag.Int("hub.races", 3, "number and length of the races of the model test")
 	hangFlag   = flag.Duration("hub.hang", 2*time.Minute, "how long a history may take: a hub that spins stops the clock of its bubble, and cannot be told to end")
 	shrinkFlag = flag.Duration("hub.shrink", 30*time.Second, "how long to look for a smaller history that fails")
@@ -35,8 +36,8 @@ func TestModel(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			for !t.Failed() {
-				seed := next.Add(1)
-				if seed > uint64(*seedsFlag) {
+				seed := *firstFlag - 1 + next.Add(1)
+				if seed-*firstFlag >= uint64(*seedsFlag) {
 					return
 				}
 				watchdog := time.AfterFunc(*hangFlag, func() { panic(fmt.Sprintf("seed %d hangs", seed)) })

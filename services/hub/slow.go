@@ -201,8 +201,10 @@ func (s *Subscription) left(b *Batch, do func(bh *behind, to int64)) {
 	}
 	known := s.own(from, s.seq, func(e *Entry) bool { tell[e.Partition] = struct{}{}; return true })
 	for _, c := range s.topic.controlsIn(from, s.seq) {
-		if c.e.Kind == Gap {
+		switch c.e.Kind {
+		case Gap, Recreated, seek: // what they leave to be read need not be in the ring
 			tell[c.e.Partition] = struct{}{}
+		default:
 		}
 	}
 	for i := range s.behind {
