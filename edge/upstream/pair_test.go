@@ -257,9 +257,7 @@ func (r *reader) take(p *hub.Part) {
 		r.gaps = append(r.gaps, fmt.Sprintf("%d: [%d,%d) %d", p.Partition, p.From, p.Next, p.Reason))
 	case hub.Recreated:
 		r.gaps = append(r.gaps, fmt.Sprintf("%d: [%d,%d) %s", p.Partition, p.From, p.Next, p.TopicID))
-		if p.TopicID != "" {
-			r.id = p.TopicID
-		}
+		r.id = p.TopicID
 	case hub.Topology:
 		r.others = append(r.others, fmt.Sprintf("topology %d", p.Count))
 		return

@@ -322,9 +322,6 @@ func (t *told) Append(batch ...*hub.Entry) {
 			t.count = e.Count
 		case hub.Recreated:
 			t.id = e.TopicID
-			if e.Count > 0 {
-				t.count = min(t.count, e.Count)
-			}
 		default:
 		}
 	}

@@ -46,7 +46,8 @@ func (w *world) stall(random *rand.Rand, t *plainTopic) error {
 	return nil
 }
 
-// note notes which records have arrived at the hub live, and when. What a partition had when it began to be followed has no such time.
+// note notes which records have arrived at the hub live, and when, the last time. What a partition had when it began to be followed has no
+// such time.
 func (w *world) note() {
 	now := time.Now()
 	for _, name := range topics {
@@ -63,7 +64,7 @@ func (w *world) note() {
 			}
 			for ; followed && p.noted < next; p.noted++ {
 				s := slots[p.noted]
-				if s.kind != plainCommitted || !s.arrived.IsZero() || p.noted < *p.now().oldest { // a gap passes what was lost
+				if s.kind != plainCommitted || p.noted < *p.now().oldest { // a gap passes what was lost
 					continue
 				}
 				if s.arrived = now; !s.compacted {

@@ -8,8 +8,7 @@ import (
 // flight is a Resolve of all partitions that concurrent Subscribes share.
 type flight struct {
 	done  chan struct{}
-	asked Seq  // the topic's head before
-	left  bool // the one who asked has gone; what it got is nobody else's answer
+	asked Seq // the topic's head before
 	res   Resolved
 	err   error
 }
@@ -26,7 +25,11 @@ func (t *Topic) resolveAll(ctx context.Context, kind StartKind) (_ Resolved, ask
 		}
 		t.followMu.Unlock()
 		if leads {
-			t.lead(ctx, f, kind)
+			f.res, f.err = t.hub.src.Resolve(ctx, t.name, Query{Start: Start{Kind: kind}})
+			t.followMu.Lock()
+			t.flight[kind] = nil
+			t.followMu.Unlock()
+			close(f.done)
 			return f.res, f.asked, f.err
 		}
 		select {
@@ -34,24 +37,11 @@ func (t *Topic) resolveAll(ctx context.Context, kind StartKind) (_ Resolved, ask
 		case <-ctx.Done():
 			return Resolved{}, 0, ctx.Err()
 		}
-		if f.left {
-			continue
+		if errors.Is(f.err, context.Canceled) || errors.Is(f.err, context.DeadlineExceeded) {
+			continue // it was the other's context that ended
 		}
 		return f.res, f.asked, f.err
 	}
-}
-
-// lead asks for all. A panic of the source is the asker's alone: the others ask again.
-func (t *Topic) lead(ctx context.Context, f *flight, kind StartKind) {
-	f.left = true
-	defer func() {
-		t.followMu.Lock()
-		t.flight[kind] = nil
-		t.followMu.Unlock()
-		close(f.done)
-	}()
-	f.res, f.err = t.hub.src.Resolve(ctx, t.name, Query{Start: Start{Kind: kind}})
-	f.left = f.err != nil && ctx.Err() != nil
 }
 
 // resolve asks the source what the request needs to know; asked is the topic's head before it did. need are the partitions, nil: all, or not

@@ -236,20 +236,18 @@ func (o *opening) plan() (*need, error) {
 		case slices.ContainsFunc(t.follows, func(f follow) bool { return f.state != idle }):
 			return &need{settle: true, resolve: true}, nil
 		default:
-			t.id = o.topicID
-			t.shrink(o.count)
 			t.rename(o.topicID)
 		}
-		if len(t.parts) == 0 {
-			t.extend(min(o.count, maxCount))
+		if count := min(o.count, maxCount); len(t.parts) == 0 {
+			t.extend(count)
 		} else {
-			t.resize(&Entry{Kind: Topology, Count: o.count, TopicID: o.topicID})
+			t.grow(&Entry{Kind: Topology, Count: count})
 		}
 	}
 	if len(t.parts) == 0 {
 		return &need{resolve: true}, nil
 	}
-	t.room(t.number)
+	t.room(int32(len(t.parts)))
 	if err := o.choose(); err != nil {
 		if o.resolved == nil {
 			return &need{resolve: true}, nil //nolint:nilerr // the topic may have grown
@@ -263,7 +261,7 @@ func (o *opening) plan() (*need, error) {
 		if f.state == leaving {
 			return &need{gone: f.gone}, nil
 		}
-		if f.state == live && (state.id != t.id || state.over) {
+		if f.state == live && state.id != t.id {
 			return &need{settle: true, resolve: true}, nil
 		}
 		o.expire(p, state)
@@ -281,7 +279,7 @@ func (o *opening) plan() (*need, error) {
 		return &need{beyond: true, resolve: true, partitions: beyond}, nil
 	}
 	if lacking != nil {
-		if len(lacking) == int(t.number) {
+		if len(lacking) == len(t.parts) {
 			lacking = nil
 		}
 		return &need{resolve: true, partitions: lacking}, nil
