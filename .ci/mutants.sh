@@ -21,7 +21,7 @@ run() { # log
 }
 
 play() { # flags…
-	timeout --kill-after=5 150 "$tmp/test" "$@" -test.timeout "$deadline" -hub.seeds "$seeds" -hub.races 1 -hub.shrink 0
+	timeout --kill-after=5 150 "$tmp/test" "$@" -test.timeout "$deadline" -hub.seeds "$seeds" -hub.races 1 -hub.shrink 0 -hub.hang 30s
 }
 
 build() { # overlay log

@@ -157,7 +157,7 @@ func (w *worker) drainStep(now int64) int64 {
 	return now + int64(time.Hour)
 }
 
-// retire ends a session that has done nothing wrong. One that publishes gets its answers first; what it still asks for is refused.
+// retire ends a session that has done nothing wrong. One that publishes gets its answers first; what it still publishes is refused.
 func (w *worker) retire(s *session, r *reason, cause string) {
 	switch {
 	case !s.publishes():

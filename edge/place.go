@@ -33,6 +33,10 @@ func (p *place) pass(part *hub.Part) {
 			return // only an end was told
 		}
 	case hub.Recreated:
+		if part.TopicID == "" {
+			p.marks = slices.DeleteFunc(p.marks, func(m hub.Position) bool { return m.Partition == part.Partition })
+			return // the log made anew does not have it
+		}
 		if p.topicID != part.TopicID {
 			p.topicID, p.marks = part.TopicID, p.marks[:0] // the others are told one after the other
 		}

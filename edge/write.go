@@ -350,7 +350,7 @@ func (w *worker) told(sb *subscription, parts []hub.Part) {
 		case hub.Unavailable, hub.Available:
 			sb.s.beatNow = true
 		case hub.Recreated:
-			if e := sb.s.events; e != nil {
+			if e := sb.s.events; e != nil && parts[i].TopicID != "" {
 				e.topicID = parts[i].TopicID
 			}
 			sb.hungry = true

@@ -34,8 +34,6 @@ var (
 	errNotServing = errors.New("not serving")
 	errSilent     = errors.New("stream is silent")
 	errEnded      = errors.New("stream ended by itself")
-	// errShrunk: the topic was created anew, with fewer partitions.
-	errShrunk = errors.New("topic was created anew with fewer partitions")
 	// errMalformed: what came is not what tailrace.v1 promises.
 	errMalformed = errors.New("malformed message")
 )
@@ -81,15 +79,18 @@ func answerOf(err error) answer {
 	return a
 }
 
+// number is a number in the metadata, -1 if there is none.
+func (a *answer) number(name string) int64 {
+	n, err := strconv.ParseInt(a.metadata[name], 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
 // hubError is the one table from what a service says to the errors of the hub. What is not in it is worth another try, later.
 func (a *answer) hubError(topic string) error {
-	number := func(name string) int64 {
-		n, err := strconv.ParseInt(a.metadata[name], 10, 64)
-		if err != nil {
-			return -1
-		}
-		return n
-	}
+	number := a.number
 	switch a.reason {
 	case reasonInvalidArgument:
 		if a.field != nil {
@@ -101,7 +102,7 @@ func (a *answer) hubError(topic string) error {
 	case reasonTopicDeleted:
 		return hub.ErrTopicDeleted
 	case reasonUnknownPartition:
-		return &hub.UnknownPartitionError{Topic: topic, Partition: int32(number("partition")), Count: int32(number("count"))}
+		return &hub.UnknownPartitionError{Topic: topic, Partition: int32(number("partition")), Count: int32(number("count")), TopicID: a.metadata["topic_id"]}
 	case reasonOffsetOutOfRange:
 		return &hub.OffsetOutOfRangeError{
 			Topic: topic, Partition: int32(number("partition")), Offset: number("offset"), Oldest: number("oldest"), End: number("end"),

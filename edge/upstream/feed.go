@@ -43,6 +43,7 @@ type feed struct {
 	jump     *jump     // told by `started`; the gap that explains it may follow
 	down     bool      // Unavailable was told
 	moved    bool      // the stream under way has told something new
+	count    count     // what the service told last
 	unknown  time.Time // since when the service does not know the topic, or the partition; zero: it does
 	failures int
 }
@@ -51,6 +52,12 @@ type feed struct {
 type jump struct {
 	id string // of the log, where it is another one
 	to int64
+}
+
+// count is how many partitions a log has.
+type count struct {
+	id string // empty: nothing was told
+	n  int32
 }
 
 // Follow implements hub.Source.
@@ -137,16 +144,17 @@ func (f *feed) request() *tailracev1.SubscribeRequest {
 // ended deals with the end of a stream, and says whether it is the end of the feed, too.
 func (f *feed) ended(ctx context.Context, err error) bool {
 	a := answerOf(err)
-	if errors.Is(err, errShrunk) {
-		a.reason = reasonTopicDeleted
-	}
 	f.source.metrics.losses.WithLabelValues(lossReason(a.reason)).Inc()
 	level := slog.LevelDebug
 	switch a.reason {
 	case reasonTopicDeleted:
 		f.append(&hub.Entry{Kind: hub.Deleted, From: f.next, Next: f.next, End: -1})
 		return true
-	case reasonUnknownTopic, reasonUnknownPartition: // of a topic that has grown, a replica may hear late; none ever shrinks but by being created anew
+	case reasonUnknownTopic, reasonUnknownPartition: // of a topic that has grown, a replica may hear late
+		if id := a.metadata["topic_id"]; id != "" && id != f.id {
+			f.append(&hub.Entry{Kind: hub.Recreated, From: f.next, End: -1, TopicID: id, Count: int32(a.number("count"))})
+			return true // the log made anew does not have it
+		}
 		if f.unknown.IsZero() {
 			f.unknown = time.Now()
 		}
@@ -185,7 +193,7 @@ func (f *feed) message(m *wirev1.SubscribeResponse, first bool) error {
 		if err := proto.Unmarshal(event.Topology, topology); err != nil {
 			return fmt.Errorf("%w: %w", errMalformed, err)
 		}
-		f.topology(topology.GetPartitions())
+		f.topology(topology.GetTopicId(), topology.GetPartitions())
 	case *wirev1.SubscribeResponse_Heartbeat:
 		beat := &tailracev1.Heartbeat{}
 		if err := proto.Unmarshal(event.Heartbeat, beat); err != nil {
@@ -206,10 +214,7 @@ func (f *feed) started(m *wirev1.SubscribeResponse) error {
 		return fmt.Errorf("%w: started has other partitions", errMalformed)
 	}
 	f.unknown = time.Time{}
-	if started.GetTopicId() != f.id && started.GetPartitionCount() < f.topic.Count() {
-		return errShrunk
-	}
-	f.topology(started.GetPartitionCount())
+	f.topology(started.GetTopicId(), started.GetPartitionCount())
 	f.available(true)
 	start := ps[0].GetStart()
 	if started.GetTopicId() != f.id || start != f.from {
@@ -232,6 +237,9 @@ func (f *feed) land() {
 	switch {
 	case j.id != "":
 		e.Kind, e.TopicID, f.id = hub.Recreated, j.id, j.id
+		if f.count.id == j.id {
+			e.Count = f.count.n
+		}
 	case j.to < f.next:
 		e.Kind, e.Reason = hub.Gap, hub.GapTruncation
 	case j.to > f.next:
@@ -241,6 +249,7 @@ func (f *feed) land() {
 	}
 	f.next, f.epoch = j.to, -1
 	f.append(e)
+	f.tellCount()
 }
 
 func (f *feed) gap(gap *tailracev1.Gap) error {
@@ -295,11 +304,19 @@ func (f *feed) heartbeat(beat *tailracev1.Heartbeat) {
 	}
 }
 
-// topology tells that the topic has grown. Other feeds tell it, too: the hub takes the first. It never shrinks: one that was created again with fewer
-// partitions is told as deleted, since keys lie elsewhere in it.
-func (f *feed) topology(count int32) {
-	if count > f.topic.Count() {
-		f.append(&hub.Entry{Kind: hub.Topology, From: f.next, Next: f.next, End: -1, Count: count})
+// topology takes the number of partitions of a log. A service that does not say which means the one that is read.
+func (f *feed) topology(id string, n int32) {
+	if id == "" {
+		id = f.id
+	}
+	f.count = count{id, n}
+	f.tellCount()
+}
+
+// tellCount tells another number of partitions, once the feed has come to the log that has it. Other feeds tell it, too: the hub takes the first.
+func (f *feed) tellCount() {
+	if f.count.id == f.id && f.count.n != f.topic.Count() {
+		f.append(&hub.Entry{Kind: hub.Topology, From: f.next, Next: f.next, End: -1, Count: f.count.n, TopicID: f.id})
 	}
 }
 

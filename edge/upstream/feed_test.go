@@ -29,6 +29,9 @@ func short(e *hub.Entry) string {
 	case hub.Gap:
 		return fmt.Sprintf("gap%s reason %d", s, e.Reason)
 	case hub.Recreated:
+		if e.Count > 0 {
+			s += fmt.Sprintf(" of %d", e.Count)
+		}
 		return fmt.Sprintf("recreated%s %s", s, e.TopicID)
 	case hub.Topology:
 		return fmt.Sprintf("topology %d", e.Count)
@@ -179,15 +182,15 @@ func TestAMissingStretchIsToldWhereverItBecomesKnown(t *testing.T) {
 		},
 		"made anew while away": {
 			[]*tailracev1.SubscribeResponse{started("B", 1, from(0, 0, 2)), gap(10, 0, tailracev1.GapReason_GAP_REASON_RECREATED), records(1, 2, 0)},
-			[]string{"recreated[10,0) B", "records[0,1) 0 end 2"},
+			[]string{"recreated[10,0) of 1 B", "records[0,1) 0 end 2"},
 		},
 		"made anew while away, beyond the position": {
 			[]*tailracev1.SubscribeResponse{started("B", 1, from(0, 10, 20)), gap(10, 15, tailracev1.GapReason_GAP_REASON_RECREATED), records(16, 20, 15)},
-			[]string{"recreated[10,15) B", "records[15,16) 15 end 20"},
+			[]string{"recreated[10,15) of 1 B", "records[15,16) 15 end 20"},
 		},
 		"made anew while away, without a gap": {
 			[]*tailracev1.SubscribeResponse{started("B", 1, from(0, 0, 2)), records(1, 2, 0)},
-			[]string{"recreated[10,0) B", "records[0,1) 0 end 2"},
+			[]string{"recreated[10,0) of 1 B", "records[0,1) 0 end 2"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -221,7 +224,7 @@ func TestATopicMadeAnewUnderTheFeedIsToldWithItsNewID(t *testing.T) {
 			says(started("A", 1, from(0, 10, 11)), records(11, 11, 10), anew(0, "")),
 			says(started("B", 1, from(0, 0, 2)), records(1, 2, 0)),
 		)
-		follow(t, newSource(t, nil, svc.address), "records[10,11) 10 end 11", "unavailable", "available", "recreated[11,0) B", "records[0,1) 0 end 2")
+		follow(t, newSource(t, nil, svc.address), "records[10,11) 10 end 11", "unavailable", "available", "recreated[11,0) of 1 B", "records[0,1) 0 end 2")
 	})
 }
 
@@ -236,15 +239,6 @@ func TestADeletedTopicEndsItsFeed(t *testing.T) {
 	svc = newScript(t, ends(errCut, started("A", 1, from(0, 10, 10))), ends(unknown))
 	follow(t, newSource(t, hasty, svc.address), "unavailable", "deleted")
 
-	// It was created anew with fewer partitions: while the feed was away, or so that its own is not there any more.
-	svc = newScript(t, says(started("B", 1, from(0, 0, 2)), records(1, 2, 0)))
-	topic := &told{id: "A", count: 4}
-	unfollow := newSource(t, nil, svc.address).FollowTopic(topic, 0, 10)
-	eventually(t, "the topic is told as deleted", func() bool { return len(topic.entries()) > 0 })
-	unfollow()
-	if es := topic.entries(); len(es) != 1 || es[0].Kind != hub.Deleted {
-		t.Errorf("got %d entries, the first %s", len(es), short(es[0]))
-	}
 	missing := failure(connect.CodeNotFound, "UNKNOWN_PARTITION", nil)
 	svc = newScript(t, ends(missing))
 	follow(t, newSource(t, hasty, svc.address), "unavailable", "deleted")
@@ -255,6 +249,39 @@ func TestADeletedTopicEndsItsFeed(t *testing.T) {
 	// A service that has just started does not know it yet.
 	svc = newScript(t, ends(unknown), ends(unknown), says(started("A", 1, from(0, 10, 11)), records(11, 11, 10)))
 	follow(t, newSource(t, nil, svc.address), "unavailable", "available", "records[10,11) 10 end 11")
+}
+
+// TestATopicMadeAnewWithFewerPartitionsIsTold: while the feed was away, under it, or so that its own partition is not there any more.
+func TestATopicMadeAnewWithFewerPartitionsIsTold(t *testing.T) {
+	anew := gap(10, 0, tailracev1.GapReason_GAP_REASON_RECREATED)
+	anew.GetGap().TopicId = "B"
+	topology := &tailracev1.SubscribeResponse{Event: &tailracev1.SubscribeResponse_Topology{Topology: &tailracev1.Topology{Partitions: 2, TopicId: "B"}}}
+	over := failure(connect.CodeNotFound, "UNKNOWN_PARTITION", map[string]string{"topic_id": "B", "count": "2"})
+	for name, c := range map[string]struct {
+		steps []step
+		want  []string
+	}{
+		"while away":            {[]step{says(started("B", 2, from(0, 0, 2)), records(1, 2, 0))}, []string{"recreated[10,0) of 2 B", "records[0,1) 0 end 2"}},
+		"the number comes last": {[]step{says(started("A", 4, from(0, 10, 10)), anew, topology)}, []string{"recreated[10,0) B", "topology 2"}},
+		"the number comes first": {
+			[]step{says(started("A", 4, from(0, 10, 10)), topology, anew, records(1, 2, 0))}, []string{"recreated[10,0) of 2 B", "records[0,1) 0 end 2"},
+		},
+		"the partition is over": {[]step{ends(over, started("A", 4, from(0, 10, 10)))}, []string{"recreated[10,0) of 2 B"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			topic := &told{id: "A", count: 4}
+			unfollow := newSource(t, nil, newScript(t, c.steps...).address).FollowTopic(topic, 0, 10)
+			eventually(t, "it is told", func() bool { return len(topic.entries()) >= len(c.want) })
+			unfollow()
+			var got []string
+			for _, e := range topic.entries() {
+				got = append(got, short(e))
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
 }
 
 func TestAMalformedStreamIsOpenedAnew(t *testing.T) {

@@ -124,7 +124,7 @@ func TestStartsAreResolvedByTheService(t *testing.T) {
 		want  error
 	}{
 		"topic":      {"nothing", hub.Query{}, hub.ErrUnknownTopic},
-		"partitions": {topicName, hub.Query{Partitions: []int32{0, 7}}, &hub.UnknownPartitionError{Topic: topicName, Partition: 7, Count: 2}},
+		"partitions": {topicName, hub.Query{Partitions: []int32{0, 7}}, &hub.UnknownPartitionError{Topic: topicName, Partition: 7, Count: 2, TopicID: st.TopicID(topicName)}},
 	} {
 		_, err := source.Resolve(t.Context(), c.topic, c.query)
 		if !errors.Is(err, c.want) && !reflect.DeepEqual(err, c.want) {
@@ -198,6 +198,23 @@ func TestTheEdgeIsToldWhatTheServiceIsTold(t *testing.T) {
 		st.add(p, text(int(p)))
 	}
 	r.until("records of the new log", r.atEnd)
+
+	r.gaps, r.others = nil, nil
+	st.CreateTopic(topicName, 2)
+	id = st.TopicID(topicName)
+	r.until("it was made anew with fewer partitions", func() bool { return len(r.gaps) == 4 && len(r.others) == 1 })
+	r.wantGaps("0: [1,0) "+id, "1: [1,0) "+id, "2: [1,0) ", "3: [1,0) ")
+	if !slices.Equal(r.others, []string{"topology 2"}) {
+		t.Errorf("got %v", r.others)
+	}
+	if ps := r.sub.Positions(nil); len(ps) != 2 {
+		t.Errorf("got positions %v, want them of two partitions", ps)
+	}
+	r.next = map[int32]int64{0: 0, 1: 0}
+	for p := range int32(2) {
+		st.add(p, text(int(p)))
+	}
+	r.until("records of the log with fewer partitions", r.atEnd)
 
 	st.DeleteTopic(topicName)
 	deadline := time.Now().Add(patience)

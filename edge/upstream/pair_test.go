@@ -257,7 +257,9 @@ func (r *reader) take(p *hub.Part) {
 		r.gaps = append(r.gaps, fmt.Sprintf("%d: [%d,%d) %d", p.Partition, p.From, p.Next, p.Reason))
 	case hub.Recreated:
 		r.gaps = append(r.gaps, fmt.Sprintf("%d: [%d,%d) %s", p.Partition, p.From, p.Next, p.TopicID))
-		r.id = p.TopicID
+		if p.TopicID != "" {
+			r.id = p.TopicID
+		}
 	case hub.Topology:
 		r.others = append(r.others, fmt.Sprintf("topology %d", p.Count))
 		return

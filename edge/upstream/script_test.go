@@ -322,6 +322,9 @@ func (t *told) Append(batch ...*hub.Entry) {
 			t.count = e.Count
 		case hub.Recreated:
 			t.id = e.TopicID
+			if e.Count > 0 {
+				t.count = min(t.count, e.Count)
+			}
 		default:
 		}
 	}

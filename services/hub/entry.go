@@ -17,10 +17,12 @@ const (
 	Gap
 	// Advance moves the position from From to Next without a record (a hole), or only tells a new End (From == Next).
 	Advance
-	// Topology says that the topic has Count partitions now. The hub follows the new ones from their oldest record.
+	// Topology says that the topic has Count partitions now. The hub follows the new ones from their oldest record. With a TopicID it is told of
+	// that log: it says nothing where the hub has another, and may tell fewer partitions than the log before had. Those that are not there any
+	// more the hub unfollows.
 	Topology
 	// Recreated says that the topic was deleted and created again: this partition goes on at Next in the log of TopicID.
-	// A source appends one for each partition that it follows.
+	// A source appends one for each partition that it follows; where it knows it, with the Count of partitions in that log, which may be fewer.
 	Recreated
 	// Deleted says that the topic is gone for good; subscriptions end with ErrTopicDeleted.
 	Deleted
@@ -60,8 +62,8 @@ type Entry struct {
 	Kind      Kind
 	Reason    GapReason // for Gap
 	Partition int32
-	Count     int32  // for Topology: number of partitions
-	TopicID   string // for Recreated: the new log
+	Count     int32  // for Topology, Recreated (0: not known): number of partitions
+	TopicID   string // for Recreated: the new log; as readers get it, empty: one without this partition. For Topology: see there
 	Left      int64  // for a Gap of GapConflated: records left out
 	// The entry covers [From, Next) of its partition; readers get it clipped to their position. End is the end (last stable offset)
 	// of the partition as known when the entry was made, -1 unknown.
@@ -71,7 +73,8 @@ type Entry struct {
 	// encoded tailrace.v1.Record. So any run of pieces is a valid part of a RecordBatch.
 	Body []byte
 
-	forms formSet
+	forms   formSet
+	shrinks bool // of a Topology: a lower Count than before
 }
 
 // Piece returns the encoded pieces of the records [lo, hi).

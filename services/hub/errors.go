@@ -35,6 +35,7 @@ type UnknownPartitionError struct {
 	Topic     string
 	Partition int32
 	Count     int32
+	TopicID   string // of the log that has Count partitions; empty: not told
 }
 
 func (e *UnknownPartitionError) Error() string {

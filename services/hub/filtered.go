@@ -102,7 +102,7 @@ const (
 	replayDone replayed = iota
 	replayFull
 	replayEvicted
-	replayGrown // there are more terms; what they have of the entries that follow is not among the refs
+	replayGrown // there are more terms, or fewer; what they have of the entries that follow is not among the refs
 )
 
 // replay takes the entries that refs name. The cursor follows.
@@ -135,7 +135,7 @@ func (s *Subscription) replay(b *Batch, refs []ref) replayed {
 			return replayFull
 		}
 		s.seq++
-		if len(s.filter.terms) > terms {
+		if len(s.filter.terms) != terms {
 			return replayGrown
 		}
 		refs = refs[n:]

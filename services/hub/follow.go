@@ -198,7 +198,7 @@ func (h *Hub) growBy(ctx context.Context, t *Topic, partition int32) bool {
 		return h.followOldest(t, r, asked)
 	}
 	t.mu.Lock()
-	if p := &t.parts[partition]; p.next < 0 && ctx.Err() == nil {
+	if p := &t.parts[partition]; p.next < 0 && partition < t.number && ctx.Err() == nil {
 		t.setAway(p, true)
 	}
 	t.announce(t.commit())
@@ -211,6 +211,7 @@ func (t *Topic) needed() (need []int32, gone chan struct{}) {
 	t.followMu.Lock()
 	defer t.followMu.Unlock()
 	t.room(count)
+	t.quit()
 	for p := range count {
 		f := &t.follows[p]
 		if f.wanted && f.refs == 0 {
@@ -236,7 +237,7 @@ func (h *Hub) followOldest(t *Topic, r Resolved, asked Seq) bool {
 	defer t.followMu.Unlock()
 	t.mu.Lock()
 	stale := func(p ResolvedPartition) bool {
-		return int(p.Partition) < len(t.parts) && asked < t.parts[p.Partition].truncated
+		return int(p.Partition) < len(t.parts) && (asked < t.parts[p.Partition].truncated || t.parts[p.Partition].over)
 	}
 	if r.TopicID != "" && r.TopicID != t.id || slices.ContainsFunc(r.Partitions, stale) {
 		t.mu.Unlock()
@@ -244,7 +245,7 @@ func (h *Hub) followOldest(t *Topic, r Resolved, asked Seq) bool {
 	}
 	var from []ResolvedPartition
 	for _, p := range r.Partitions {
-		if int(p.Partition) >= len(t.parts) || int(p.Partition) >= len(t.follows) {
+		if p.Partition >= t.number || int(p.Partition) >= len(t.follows) {
 			continue
 		}
 		switch f := &t.follows[p.Partition]; {

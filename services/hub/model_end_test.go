@@ -14,6 +14,7 @@ import (
 func (r *reader) judgeEnd(end error) error {
 	var outOfRange *hub.OffsetOutOfRangeError
 	var lagged *hub.LaggedError
+	var unknown *hub.UnknownPartitionError
 	switch {
 	case errors.Is(end, io.EOF):
 		if err := r.judgePositions(); err != nil {
@@ -32,6 +33,10 @@ func (r *reader) judgeEnd(end error) error {
 		}
 	case errors.As(end, &lagged):
 		return r.judgeLagged()
+	case errors.As(end, &unknown):
+		if unknown.Count != r.started.Count || unknown.Partition < unknown.Count || !slices.Contains(r.request.Partitions, unknown.Partition) {
+			return fmt.Errorf("%w: the topic had %d partitions, it reads %v", end, r.started.Count, r.request.Partitions)
+		}
 	case errors.As(end, &outOfRange):
 		return r.judgeOutOfRange(outOfRange)
 	default:

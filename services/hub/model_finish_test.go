@@ -66,6 +66,12 @@ func (w *world) judgeRest(s *seat) error {
 	unavailable := s.sub.Unavailable(nil)
 	for i, c := range s.cursors {
 		now := c.partition.now()
+		if i >= t.count() {
+			if w.tells(t) {
+				return fmt.Errorf("partition %d of %d is read", i, t.count())
+			}
+			continue
+		}
 		if c.partition.unavailable {
 			if _, followed := w.src.FollowedTo(t.name, i); followed && !slices.Contains(unavailable, i) {
 				return fmt.Errorf("partition %d is unavailable, it says %v", i, unavailable)
@@ -113,7 +119,7 @@ func (w *world) finish() error {
 		if t.deleted {
 			continue
 		}
-		for i, p := range t.partitions {
+		for i, p := range t.present() {
 			w.src.SetUnavailable(name, int32(i), false)
 			p.unavailable = false
 			w.src.Commit(name, int32(i))

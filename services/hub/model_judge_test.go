@@ -15,7 +15,7 @@ func (r *reader) begin(before *snapshot) error {
 	if !slices.Contains(t.ids[before.ids-1:], r.started.TopicID) && !(before.followed && slices.Contains(t.ids, r.started.TopicID)) {
 		return fmt.Errorf("started with topic id %q, want %q", r.started.TopicID, t.id)
 	}
-	if c := r.started.Count; c < before.count && !before.followed || c > t.count() {
+	if c := r.started.Count; !before.had(t, c) {
 		return fmt.Errorf("started with %d partitions of the topic, want %d", c, t.count())
 	}
 	var got []int32
@@ -105,6 +105,7 @@ type snapshot struct {
 	ids      int  // it had had
 	followed bool // so that the hub knows what it was told of the topic
 	count    int32
+	counts   int // numbers of partitions that it had had
 	ends     []int64
 	idle     []int32 // partitions that were not followed
 	lives    []int
@@ -112,10 +113,20 @@ type snapshot struct {
 
 // after makes a snapshot not expect more than an earlier one.
 func (s *snapshot) after(earlier *snapshot) {
-	for i, end := range earlier.ends {
-		s.ends[i] = min(s.ends[i], end)
+	for i := range min(len(s.ends), len(earlier.ends)) {
+		s.ends[i] = min(s.ends[i], earlier.ends[i])
 	}
+	s.counts = min(s.counts, earlier.counts)
 	s.ids, s.count, s.followed = min(s.ids, earlier.ids), min(s.count, earlier.count), s.followed || earlier.followed
+}
+
+// had says whether the topic may be thought to have a number of partitions.
+func (s *snapshot) had(t *plainTopic, count int32) bool {
+	counts := t.counts
+	if !s.followed {
+		counts = counts[s.counts-1:]
+	}
+	return slices.Contains(counts, count)
 }
 
 // bounds returns between what a partition's end was since the snapshot.
@@ -331,6 +342,9 @@ func (r *reader) judgeCaughtUp(b *hub.Batch) error {
 	reached, excused := true, true
 	for _, p := range r.started.Partitions {
 		c := r.cursors[p.Partition]
+		if c == nil {
+			continue // it is over
+		}
 		reached = reached && c.pos >= p.End
 		excused = excused && (c.pos >= p.End || c.reset)
 	}

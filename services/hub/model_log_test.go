@@ -18,9 +18,11 @@ type plainTopic struct {
 	id         string
 	ids        []string // all that it had
 	deleted    bool
-	gone       []string  // ids that were deleted for good
-	arrived    time.Time // the newest record, at the hub
-	partitions []*plainPartition
+	gone       []string          // ids that were deleted for good
+	arrived    time.Time         // the newest record, at the hub
+	partitions []*plainPartition // those from number on are not there any more
+	number     int32
+	counts     []int32 // numbers that it had
 }
 
 // plainPartition is one partition through all its lives.
@@ -76,7 +78,8 @@ func (l *plainLog) create(name, id string, partitions int32) {
 	}
 	t.id, t.deleted = id, false
 	t.ids = append(t.ids, id)
-	for _, p := range t.partitions {
+	t.number = min(t.number, partitions)
+	for _, p := range t.partitions { // also those that it has no more: they are empty, until it grows
 		p.unavailable = false
 		p.lives = append(p.lives, &life{index: len(p.lives), id: id, recreated: true, oldest: new(int64), opened: -1})
 	}
@@ -87,6 +90,11 @@ func (l *plainLog) create(name, id string, partitions int32) {
 }
 
 func (t *plainTopic) grow(partitions int32) {
+	for _, p := range t.partitions[t.number:min(int(partitions), len(t.partitions))] {
+		p.added = true
+	}
+	t.number = max(t.number, partitions)
+	t.counts = append(t.counts, t.number)
 	for int32(len(t.partitions)) < partitions {
 		p := &plainPartition{topic: t.name, number: int32(len(t.partitions)), added: true, noted: -1}
 		p.lives = []*life{{id: t.id, oldest: new(int64), opened: -1}}
@@ -94,12 +102,19 @@ func (t *plainTopic) grow(partitions int32) {
 	}
 }
 
-func (t *plainTopic) count() int32 { return int32(len(t.partitions)) }
+func (t *plainTopic) count() int32 { return t.number }
+
+// present returns the partitions that it has now.
+func (t *plainTopic) present() []*plainPartition { return t.partitions[:t.number] }
 
 // snapshot returns how the topic is. followed says up to where the hub had a partition live, where it follows it: it need not know a later end.
 func (t *plainTopic) snapshot(followed func(int32) (int64, bool)) *snapshot {
-	s := &snapshot{ids: len(t.ids), count: t.count()}
-	for i, p := range t.partitions {
+	s := &snapshot{ids: len(t.ids), count: t.count(), counts: len(t.counts)}
+	for i := range t.partitions { // also those that are over, which the hub may not know yet
+		_, ok := followed(int32(i))
+		s.followed = s.followed || ok
+	}
+	for i, p := range t.present() {
 		end := p.now().end()
 		if next, ok := followed(int32(i)); ok {
 			end, s.followed = min(end, next), true

@@ -331,11 +331,21 @@ func (r *reader) judgeRecords(c *cursor, p *hub.Part) error {
 	return err
 }
 
-// judgeTopology takes the new partitions in.
+// judgeTopology takes the new partitions in, or gives up those that are over.
 func (r *reader) judgeTopology(p *hub.Part) error {
 	t := r.log.topics[r.request.Topic]
-	if p.Count > t.count() || p.Count <= r.started.Count {
-		return fmt.Errorf("%d partitions; the topic has %d, the reader knew %d", p.Count, t.count(), r.started.Count)
+	if p.Count == r.started.Count || !slices.Contains(t.counts, p.Count) {
+		return fmt.Errorf("%d partitions; the topic had %v, the reader knew %d", p.Count, t.counts, r.started.Count)
+	}
+	r.started.Partitions = slices.DeleteFunc(slices.Clone(r.started.Partitions), func(s hub.StartedPartition) bool { return s.Partition >= p.Count })
+	for i, c := range r.cursors {
+		if i < p.Count {
+			continue
+		}
+		if !c.fresh && !c.reset {
+			return fmt.Errorf("%d partitions; the end of partition %d was not told", p.Count, i)
+		}
+		delete(r.cursors, i)
 	}
 	was := r.started.Count
 	r.started.Count = p.Count

@@ -47,7 +47,7 @@ func (w *world) request(random *rand.Rand, t *plainTopic) hub.Request {
 	case 3, 4:
 		r.Start.Kind = hub.Earliest
 	case 5:
-		at := hubtest.FirstTime - 3 + random.Int64N(t.partitions[random.IntN(len(t.partitions))].now().high()+6)
+		at := hubtest.FirstTime - 3 + random.Int64N(t.partitions[random.Int32N(t.count())].now().high()+6)
 		r.Start = hub.Start{Kind: hub.AtTime, Time: time.UnixMilli(at)}
 	case 6:
 		r.Start = hub.Start{Kind: hub.Last, Last: 1 + random.IntN(6)}
@@ -73,7 +73,7 @@ func (w *world) request(random *rand.Rand, t *plainTopic) hub.Request {
 // positions draws a position in some of the partitions: most in the log, some beside it.
 func (w *world) positions(random *rand.Rand, t *plainTopic, among []int32, share int) []hub.Position {
 	var positions []hub.Position
-	for _, p := range t.partitions {
+	for _, p := range t.present() {
 		if among != nil && !slices.Contains(among, p.number) || random.IntN(share) == 0 {
 			continue
 		}

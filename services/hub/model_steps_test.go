@@ -69,7 +69,7 @@ func (w *world) do(s step) error {
 		w.src.Elect(name, i)
 		v.epoch++
 	case opRecreate:
-		w.createTopic(name, t.count()+random.Int32N(2))
+		w.createTopic(name, max(1, t.count()+random.Int32N(4)-2))
 	case opDelete:
 		w.src.DeleteTopic(name)
 		t.deleted = true
@@ -85,6 +85,9 @@ func (w *world) do(s step) error {
 		w.src.SetUnavailable(name, i, p.unavailable)
 		w.tracef("%s/%d: unavailable: %v", name, i, p.unavailable)
 	case opDeliver:
+		if random.IntN(8) == 0 {
+			i = random.Int32N(int32(len(t.partitions))) // perhaps one that is over
+		}
 		n := w.deliver(name, i, random.IntN(8))
 		next, _ := w.src.FollowedTo(name, i)
 		w.tracef("%s/%d: %d entries delivered, up to %d", name, i, n, next)
@@ -240,7 +243,7 @@ func (w *world) rewrite(random *rand.Rand, p *plainPartition) error {
 
 func (w *world) deliverAll() {
 	for _, name := range topics {
-		for i := range w.log.topics[name].count() {
+		for i := range int32(len(w.log.topics[name].partitions)) {
 			w.deliver(name, i, -1)
 		}
 	}

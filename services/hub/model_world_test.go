@@ -269,7 +269,7 @@ func (w *world) judgeRefusal(a *attempt) error {
 			return nil
 		}
 	case errors.As(a.err, &unknown):
-		if unknown.Partition >= unknown.Count && unknown.Count >= a.before.count {
+		if unknown.Partition >= unknown.Count && a.before.had(t, unknown.Count) {
 			return nil
 		}
 	case errors.As(a.err, &outOfRange):
@@ -295,9 +295,10 @@ func (w *world) audit() error {
 		if s.ended == nil {
 			open++
 		}
-		for i := range w.log.topics[s.request.Topic].count() {
-			if s.cursors[i] != nil || s.grows {
-				w.needed[place{s.request.Topic, i}] = now
+		t := w.log.topics[s.request.Topic]
+		for i := range int32(len(t.partitions)) {
+			if s.cursors[i] != nil || s.grows && i < t.count() {
+				w.needed[place{t.name, i}] = now
 			}
 		}
 	}

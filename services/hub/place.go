@@ -15,8 +15,8 @@ func (o *opening) subscribe() *Subscription {
 		}
 	}
 	s := &Subscription{
-		hub: o.hub, topic: t, waker: o.waker, token: o.token, count: int32(len(t.parts)), policy: o.request.OnOutOfRange,
-		started: &Started{TopicID: t.id, Count: int32(len(t.parts)), Partitions: make([]StartedPartition, len(o.scope))},
+		hub: o.hub, topic: t, waker: o.waker, token: o.token, count: t.number, policy: o.request.OnOutOfRange,
+		started: &Started{TopicID: t.id, Count: t.number, Partitions: make([]StartedPartition, len(o.scope))},
 		limits:  newLimits(o.request), slow: newSlowness(o.request.Slow),
 	}
 	if s.slow != nil {
@@ -125,7 +125,7 @@ func (o *opening) watch(s *Subscription) {
 func (o *opening) rewind() (*segment, Seq) {
 	t := o.topic
 	var first *segment
-	at, whole := 0, Seq(0)
+	at, whole := 0, t.shrunk
 	wanted := map[int32]int64{}
 	for i, p := range o.scope {
 		pos := o.begin[i].next

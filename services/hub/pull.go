@@ -156,6 +156,10 @@ func (t *Topic) endAt(partition int32, at Seq) int64 {
 
 // takeTopology tells a new number of partitions. Their positions come with the entries that say where they begin.
 func (s *Subscription) takeTopology(b *Batch, e *Entry) {
+	if e.shrinks {
+		s.shrink(b, e)
+		return
+	}
 	if e.Count <= s.count {
 		return
 	}
@@ -220,7 +224,9 @@ func (s *Subscription) fall(b *Batch) {
 	s.retreat()
 	s.falling = true
 	for _, c := range s.topic.controlsIn(s.seq, seq) {
-		s.control(b, c)
+		if s.final == nil {
+			s.control(b, c)
+		}
 	}
 	s.falling = false
 	s.seg, s.seq = g, seq

@@ -58,15 +58,15 @@ func (o *opening) skips() bool {
 
 // choose finds out which partitions are read.
 func (o *opening) choose() error {
-	r, count := o.request, int32(len(o.topic.parts))
+	r, count := o.request, o.topic.number
 	for _, p := range r.Partitions {
 		if p >= count {
-			return &UnknownPartitionError{Topic: r.Topic, Partition: p, Count: count}
+			return &UnknownPartitionError{Topic: r.Topic, Partition: p, Count: count, TopicID: o.topic.id}
 		}
 	}
 	for p := range o.named {
 		if p >= count && (r.TopicID == "" || r.TopicID == o.topic.id) { // else the log that had it is gone, and recreated is told
-			return &UnknownPartitionError{Topic: r.Topic, Partition: p, Count: count}
+			return &UnknownPartitionError{Topic: r.Topic, Partition: p, Count: count, TopicID: o.topic.id}
 		}
 	}
 	var hashed map[int32]struct{}

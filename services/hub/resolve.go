@@ -8,7 +8,8 @@ import (
 // flight is a Resolve of all partitions that concurrent Subscribes share.
 type flight struct {
 	done  chan struct{}
-	asked Seq // the topic's head before
+	asked Seq  // the topic's head before
+	left  bool // the one who asked has gone; what it got is nobody else's answer
 	res   Resolved
 	err   error
 }
@@ -25,11 +26,7 @@ func (t *Topic) resolveAll(ctx context.Context, kind StartKind) (_ Resolved, ask
 		}
 		t.followMu.Unlock()
 		if leads {
-			f.res, f.err = t.hub.src.Resolve(ctx, t.name, Query{Start: Start{Kind: kind}})
-			t.followMu.Lock()
-			t.flight[kind] = nil
-			t.followMu.Unlock()
-			close(f.done)
+			t.lead(ctx, f, kind)
 			return f.res, f.asked, f.err
 		}
 		select {
@@ -37,11 +34,24 @@ func (t *Topic) resolveAll(ctx context.Context, kind StartKind) (_ Resolved, ask
 		case <-ctx.Done():
 			return Resolved{}, 0, ctx.Err()
 		}
-		if errors.Is(f.err, context.Canceled) || errors.Is(f.err, context.DeadlineExceeded) {
-			continue // it was the other's context that ended
+		if f.left {
+			continue
 		}
 		return f.res, f.asked, f.err
 	}
+}
+
+// lead asks for all. A panic of the source is the asker's alone: the others ask again.
+func (t *Topic) lead(ctx context.Context, f *flight, kind StartKind) {
+	f.left = true
+	defer func() {
+		t.followMu.Lock()
+		t.flight[kind] = nil
+		t.followMu.Unlock()
+		close(f.done)
+	}()
+	f.res, f.err = t.hub.src.Resolve(ctx, t.name, Query{Start: Start{Kind: kind}})
+	f.left = f.err != nil && ctx.Err() != nil
 }
 
 // resolve asks the source what the request needs to know; asked is the topic's head before it did. need are the partitions, nil: all, or not

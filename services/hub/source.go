@@ -14,7 +14,8 @@ type Source interface {
 	// Follow begins to append the partition to t, live, at exactly from: a number that the hub got by Resolve, or an earlier Next of
 	// t. It is valid before any record has come. Follow returns at once. A lost upstream is resumed at the last Next, the topic id
 	// checked; while it is away the source appends Unavailable, afterwards Available. unfollow returns after the last Append of
-	// this partition; it may block for as long as one round trip; it is called once.
+	// this partition; it may block for as long as one round trip; it is called once. Where the topic was created again without this partition, the
+	// source appends a Recreated with the Count, and is to unfollow.
 	Follow(t *Topic, partition int32, from int64) (unfollow func())
 	// ReadAt reads one chunk of a partition's history: records in [c.From, to), at most max records or MaxChunkBytes, at least one
 	// where there is one. next is the position after it: it passes holes, and is `to` when nothing is left below it. It blocks.

@@ -236,18 +236,20 @@ func (o *opening) plan() (*need, error) {
 		case slices.ContainsFunc(t.follows, func(f follow) bool { return f.state != idle }):
 			return &need{settle: true, resolve: true}, nil
 		default:
+			t.id = o.topicID
+			t.shrink(o.count)
 			t.rename(o.topicID)
 		}
-		if count := min(o.count, maxCount); len(t.parts) == 0 {
-			t.extend(count)
+		if len(t.parts) == 0 {
+			t.extend(min(o.count, maxCount))
 		} else {
-			t.grow(&Entry{Kind: Topology, Count: count})
+			t.resize(&Entry{Kind: Topology, Count: o.count, TopicID: o.topicID})
 		}
 	}
 	if len(t.parts) == 0 {
 		return &need{resolve: true}, nil
 	}
-	t.room(int32(len(t.parts)))
+	t.room(t.number)
 	if err := o.choose(); err != nil {
 		if o.resolved == nil {
 			return &need{resolve: true}, nil //nolint:nilerr // the topic may have grown
@@ -261,7 +263,7 @@ func (o *opening) plan() (*need, error) {
 		if f.state == leaving {
 			return &need{gone: f.gone}, nil
 		}
-		if f.state == live && state.id != t.id {
+		if f.state == live && (state.id != t.id || state.over) {
 			return &need{settle: true, resolve: true}, nil
 		}
 		o.expire(p, state)
@@ -279,7 +281,7 @@ func (o *opening) plan() (*need, error) {
 		return &need{beyond: true, resolve: true, partitions: beyond}, nil
 	}
 	if lacking != nil {
-		if len(lacking) == len(t.parts) {
+		if len(lacking) == int(t.number) {
 			lacking = nil
 		}
 		return &need{resolve: true, partitions: lacking}, nil

@@ -78,7 +78,7 @@ func (s *Subscription) reads(partition int32) bool {
 // includes says whether a partition belongs to the subscription.
 func (s *Subscription) includes(partition int32) bool {
 	if s.filter == nil || s.filter.all {
-		return true
+		return partition < s.count
 	}
 	_, ok := slices.BinarySearch(s.filter.scope, partition)
 	return ok
@@ -229,7 +229,8 @@ func (s *Subscription) finish(b *Batch, prelude int) {
 			if p.Kind == Topology {
 				continue
 			}
-			slot, ok := int(p.Partition), true
+			slot := int(p.Partition)
+			ok := slot < len(f.told)
 			if !f.all {
 				slot, ok = slices.BinarySearch(f.scope, p.Partition)
 			}

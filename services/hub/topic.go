@@ -33,14 +33,16 @@ type Topic struct {
 
 	mu       sync.Mutex // guards the fields below; short
 	id       string
-	parts    []partition
-	controlq []control // what controls points to, and room behind it
-	seg      *segment  // the open one
-	entries  []*Entry  // its data
-	n        int       // entries in it, published or not
-	capacity int       // of the next one
-	added    int64     // bytes put since they were charged
-	touched  int64     // when anything was put, by the keeper's clock
+	parts    []partition // those from number on are over, in a log that had more
+	number   int32       // of partitions
+	shrunk   Seq         // after the last Topology that lowered number
+	controlq []control   // what controls points to, and room behind it
+	seg      *segment    // the open one
+	entries  []*Entry    // its data
+	n        int         // entries in it, published or not
+	capacity int         // of the next one
+	added    int64       // bytes put since they were charged
+	touched  int64       // when anything was put, by the keeper's clock
 	pace     pace
 
 	feedMu  sync.Mutex // guards the fields below
@@ -73,6 +75,7 @@ type partition struct {
 	id          string
 	seen        int32 // epoch of the last record below what the ring knows, as a reader of history found it
 	unavailable bool
+	over        bool // it is not in the log any more, and is to be unfollowed
 }
 
 // control is an entry that changes more than a position.
@@ -112,7 +115,7 @@ func (t *Topic) ID() string {
 func (t *Topic) Count() int32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return int32(len(t.parts))
+	return t.number
 }
 
 // Head is the Seq after the newest entry.
@@ -171,7 +174,7 @@ func (t *Topic) announce(added int64) {
 func (t *Topic) add(e *Entry) {
 	switch e.Kind {
 	case Topology:
-		t.grow(e)
+		t.resize(e)
 		return
 	case Deleted:
 		if !t.deleted.Swap(true) {
@@ -184,7 +187,7 @@ func (t *Topic) add(e *Entry) {
 		return
 	}
 	p := &t.parts[e.Partition]
-	if p.next < 0 {
+	if p.next < 0 || p.over && e.Kind != Recreated {
 		return // not followed
 	}
 	switch e.Kind {
@@ -199,15 +202,7 @@ func (t *Topic) add(e *Entry) {
 	case Gap:
 		t.addGap(e, p)
 	case Recreated:
-		if e.TopicID != "" && e.TopicID == p.id {
-			return
-		}
-		if e.TopicID != "" {
-			t.id = e.TopicID
-		}
-		t.cut(e, p, e.Next)
-		p.id = t.id
-		p.recreated = p.cut
+		t.recreate(e, p)
 	case Unavailable, Available:
 		t.setAway(p, e.Kind == Unavailable)
 		p.see(e.End)
@@ -255,30 +250,14 @@ func (t *Topic) cut(e *Entry, p *partition, next int64) {
 	p.cut = t.place()
 }
 
-func (t *Topic) grow(e *Entry) {
-	count := min(e.Count, maxCount)
-	if int(count) <= len(t.parts) {
-		return
-	}
-	t.extend(count)
-	t.control(e, -1)
-	t.put(e, step{partition: -1})
-	t.grown.Store(true)
-}
-
-// extend makes room for count partitions.
-func (t *Topic) extend(count int32) {
-	for int32(len(t.parts)) < count {
-		t.parts = append(t.parts, partition{mark: unmarked, end: -1, seen: -1, id: t.id})
-	}
-}
-
 // seekTo lets a partition go on at next: -1 as it ends to be followed. mu is held.
 func (t *Topic) seekTo(partition int32, oldest, next, end int64) {
 	p := &t.parts[partition]
 	e := &Entry{Kind: seek, Partition: partition, From: oldest, Next: next, End: end}
 	t.cut(e, p, next)
-	p.id = t.id
+	if p.over = false; next >= 0 {
+		p.id = t.id
+	}
 	t.setAway(p, false)
 }
 

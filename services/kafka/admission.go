@@ -28,6 +28,8 @@ const (
 	suspectAfter = 500 * time.Millisecond
 	// leaderPatience is for how long a partition may be without a leader, or its leader without an answer, until publishing there is refused.
 	leaderPatience = 2 * time.Second
+	// newPatience is the same for a partition that was added just now: its leader comes by and by, and librdkafka hears of it later.
+	newPatience = 15 * time.Second
 )
 
 // States of a pending record.
@@ -85,6 +87,7 @@ type admission struct {
 	lanes   map[laneID]*lane
 	turns   []*lane // lanes in which records wait
 	sticky  map[string]*sticky
+	numbers map[string]number
 	waiting int64
 	handed  int64
 	closed  bool
@@ -108,11 +111,18 @@ type lane struct {
 	queued  bool      // in admission.turns
 	wary    bool      // nothing was answered for long: one record at a time, until one is acknowledged
 	missing bool      // there is no such topic any more
+	young   time.Time // until then it is waited for
 	alone   time.Time // until then one record at a time: a batch was too large for the broker
 
 	heard       time.Time // when the leader answered last
 	leader      int32     // as Kafka said last, -1: none
 	leaderSince time.Time // when it became that; zero: it was the first that was heard of
+}
+
+// number is how many partitions a topic has, and had before some were added.
+type number struct {
+	now, was int32
+	since    time.Time
 }
 
 // flow is what one caller has waiting for one partition. The first inside are in the room; their callers do not wait.
@@ -132,7 +142,7 @@ type sticky struct {
 }
 
 func newAdmission(bytes int64) *admission {
-	return &admission{bytes: bytes, work: make(chan struct{}, 1), lanes: map[laneID]*lane{}, sticky: map[string]*sticky{}}
+	return &admission{bytes: bytes, work: make(chan struct{}, 1), lanes: map[laneID]*lane{}, sticky: map[string]*sticky{}, numbers: map[string]number{}}
 }
 
 func (a *admission) signal() {
@@ -179,6 +189,9 @@ func (a *admission) lane(id laneID, info *topicInfo, now time.Time) *lane {
 	l := a.lanes[id]
 	if l == nil {
 		l = &lane{laneID: id, flows: map[string]*flow{}, leader: info.leaders[id.partition]}
+		if n := a.number(info, now); id.partition >= n.was {
+			l.young = n.since.Add(newPatience)
+		}
 		if l.leader < 0 {
 			l.leaderSince = info.at
 		}
@@ -188,6 +201,24 @@ func (a *admission) lane(id laneID, info *topicInfo, now time.Time) *lane {
 		l.learn(info.leaders[id.partition], now)
 	}
 	return l
+}
+
+// number takes how many partitions a topic has. mu is held.
+func (a *admission) number(info *topicInfo, now time.Time) number {
+	n, known := a.numbers[info.name]
+	switch {
+	case n.now == info.count:
+		return n
+	case known && info.count > n.now:
+		n = number{now: info.count, was: n.now, since: now}
+	default:
+		n = number{now: info.count, was: info.count}
+	}
+	if len(a.numbers) >= infoTopics {
+		clear(a.numbers)
+	}
+	a.numbers[info.name] = n
+	return n
 }
 
 // letIn lets those at the head of a flow in for whom there is room.
@@ -256,7 +287,7 @@ func (a *admission) takeFrom(l *lane, now time.Time, via *instance, t *taken) (a
 		case p.state.Load() != recordWaiting || now.After(p.by) || p.ctx.Err() != nil:
 			t.late = append(t.late, a.pop(f))
 			any = true
-		case !a.open(l, p, now):
+		case !a.open(l, p, now) || len(l.out) > 0 && l.out[0].via != via:
 			return any
 		case f.credit < p.cost:
 			f.credit += flowTurn

@@ -225,6 +225,35 @@ func TestALeaderThatIsGone(t *testing.T) {
 	}
 }
 
+// A partition that was added just now has more time than one whose leader is gone.
+func TestAPartitionThatIsNewIsWaitedFor(t *testing.T) {
+	r := newRoom(t, 1<<20)
+	at := func(partition, leader, count int32) kafka.Entry {
+		return kafka.Entry{Caller: "c", Topic: "t", Partition: partition, Leader: leader, Count: count, Bytes: 100}
+	}
+	r.enter(at(0, 1, 1))
+	r.take()
+	r.answer(everything)
+	r.enter(at(1, 1, 3)) // librdkafka has not heard of its leader
+	r.enter(at(2, -1, 3))
+	r.take()
+	r.now = r.now.Add(10 * time.Second)
+	for p, leader := range []int32{1: 1, 2: -1} {
+		if p > 0 {
+			r.enter(at(int32(p), leader, 3)) // neither is refused
+		}
+	}
+	r.now = r.now.Add(10 * time.Second)
+	for p, leader := range []int32{1: 1, 2: -1} {
+		if p == 0 {
+			continue
+		}
+		if _, _, refusal := r.a.Enter(t.Context(), at(int32(p), leader, 3), r.now, time.Minute); refusal == "" {
+			t.Errorf("partition %d is not refused, though it had its time", p)
+		}
+	}
+}
+
 // After a time in which nothing was answered one record tries, for all.
 func TestOneRecordTriesForAll(t *testing.T) {
 	r := newRoom(t, 16<<20)

@@ -77,8 +77,8 @@ func testRecreation(t *testing.T, cluster *kafkatest.Cluster) {
 	}
 }
 
-// testRecreationInAHub: with more partitions all readers go on, at the beginning; with fewer, keys lie elsewhere and partitions are gone: they end,
-// and come back with their positions to a gap.
+// testRecreationInAHub: all readers go on, at the beginning, with more partitions and with fewer; who comes back with positions of the old log is
+// told the same. Who named a partition that is over ends.
 func testRecreationInAHub(t *testing.T, cluster *kafkatest.Cluster) {
 	topic := cluster.NewTopic(t, 2, nil)
 	c := newClient(t, cluster, patient)
@@ -103,15 +103,31 @@ func testRecreationInAHub(t *testing.T, cluster *kafkatest.Cluster) {
 		t.Errorf("got gaps %v, want %v", told, want)
 	}
 	id := resolve(t, c, topic, hub.Query{}).TopicID
+	named := subscribe(t, h, hub.Request{Topic: topic, Partitions: []int32{1, 3}})
 	recreate(t, cluster, topic, 1)
-	eventually(t, func() bool { return errors.Is(all.failed(), hub.ErrTopicDeleted) }, "the reader ends")
-	all.stop()
+	eventually(t, func() bool { return len(all.gapsOf()) == 6 && len(all.counts()) == 2 }, "the reader is told of the new log")
+	told = all.gapsOf()[2:]
+	slices.Sort(told)
+	if want := []string{"0: 1 to 0", "1: 1 to 0", "2: 1 to 0", "3: 1 to 0"}; !slices.Equal(told, want) {
+		t.Errorf("got gaps %v, want %v", told, want)
+	}
+	if got := all.counts(); !slices.Equal(got, []int32{4, 1}) {
+		t.Errorf("told of %v partitions", got)
+	}
+	var over *hub.UnknownPartitionError
+	eventually(t, func() bool { return errors.As(named.failed(), &over) }, "who named a partition ends")
+	if over.Partition != 1 || over.Count != 1 {
+		t.Errorf("got %v", over)
+	}
 	at := hub.Start{Kind: hub.AtPositions, Positions: []hub.Position{{Partition: 0, Offset: 1, Epoch: 0}, {Partition: 3, Offset: 1, Epoch: 0}}}
 	again := subscribe(t, h, hub.Request{Topic: topic, TopicID: id, Start: at})
 	if err := cluster.Client(t).ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte("fewer")}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return again.at(0) == 1 }, "the new log")
+	eventually(t, func() bool { return again.at(0) == 1 && all.at(0) == 1 }, "the new log")
+	if got := texts(all.got(0), ofOurs); got[len(got)-1] != `0@0 null="fewer"` {
+		t.Errorf("who went on got %v", got)
+	}
 	if got := texts(again.got(0), ofOurs); !slices.Equal(got, []string{`0@0 null="fewer"`}) {
 		t.Errorf("got %v", got)
 	}

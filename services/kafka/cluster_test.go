@@ -21,6 +21,8 @@ import (
 // TestThreeBrokers kills one of three brokers, twice: partitions with replicas move, others wait for it.
 func TestThreeBrokers(t *testing.T) {
 	cluster := kafkatest.StartOwn(t, 3)
+	t.Run("publishing while partitions are added", func(t *testing.T) { testPublishWhileGrowing(t, cluster) })
+	t.Run("publishing to a topic created anew", func(t *testing.T) { testPublishAnew(t, cluster) })
 	t.Run("a leader moves", func(t *testing.T) { testLeaderMoves(t, cluster) })
 	t.Run("publishing while a leader is away", func(t *testing.T) { testPublishLeaderAway(t, cluster) })
 	t.Run("a leader is away", func(t *testing.T) { testLeaderAway(t, cluster) })

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -27,6 +28,7 @@ func NewAdmission(bytes int64) *Admission {
 type Entry struct {
 	Caller, Topic     string
 	Partition, Leader int32
+	Count             int32 // partitions of the topic, 0: 64
 	Bytes, Limit      int64 // limit: max.message.bytes, 0: not known
 	Name              string
 }
@@ -35,7 +37,8 @@ type Entry struct {
 func (a *Admission) Enter(ctx context.Context, e Entry, now time.Time, wait time.Duration) (w *Waiting, inside bool, refusal string) {
 	p := &pending{ctx: ctx, topic: e.Topic, partition: e.Partition, cost: e.Bytes + recordOverhead, wire: e.Bytes + recordFrame, by: now.Add(wait)}
 	p.settings.maxBytes = e.Limit
-	info := &topicInfo{name: e.Topic, count: e.Partition + 1, leaders: make([]int32, e.Partition+1), at: now}
+	count := cmp.Or(e.Count, 64)
+	info := &topicInfo{name: e.Topic, count: count, leaders: make([]int32, count), at: now}
 	info.leaders[e.Partition] = e.Leader
 	if why := a.a.enter(p, e.Caller, info, now); why != nil {
 		return nil, false, why.code + " " + why.reason

@@ -60,6 +60,7 @@ type reader struct {
 	mu      sync.Mutex
 	records map[int32][]*tailracev1.Record
 	gaps    []hub.Part
+	numbers []int32 // of partitions, as told
 	next    map[int32]int64
 	err     error
 	stop    func()
@@ -115,7 +116,11 @@ func (v *reader) run(w flag, quit chan struct{}) {
 
 // take checks and keeps one part. mu is held.
 func (v *reader) take(p hub.Part) {
-	if p.Kind == hub.Topology || p.Kind == hub.Deleted || p.Kind == hub.Unavailable || p.Kind == hub.Available {
+	if p.Kind == hub.Topology {
+		v.numbers = append(v.numbers, p.Count)
+		return
+	}
+	if p.Kind == hub.Deleted || p.Kind == hub.Unavailable || p.Kind == hub.Available {
 		return
 	}
 	first := p.Kind == hub.Gap && p.Next == v.next[p.Partition] // what was asked for is not there: started told where it goes on
@@ -144,6 +149,13 @@ func (v *reader) gapsOf() []string {
 		out = append(out, fmt.Sprintf("%d: %d to %d", g.Partition, g.From, g.Next))
 	}
 	return out
+}
+
+// counts are the numbers of partitions that were told.
+func (v *reader) counts() []int32 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.numbers)
 }
 
 // failed is what ended the reader.

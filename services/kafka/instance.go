@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,8 +23,18 @@ type instance struct {
 
 	under atomic.Int64 // records without a delivery report
 
-	mu  sync.Mutex       // guards met
-	met map[string]int32 // partitions that it knows of topics
+	outdated atomic.Bool   // a topic that it has met was created anew
+	replaced chan struct{} // closed when another has taken over for that
+
+	mu  sync.Mutex // guards met
+	met map[string]acquaintance
+}
+
+// acquaintance is what an instance knows of a topic.
+type acquaintance struct {
+	id    string
+	at    time.Time // when that was its id
+	count int32     // of partitions
 }
 
 func (i *instance) await(bound time.Duration) {
@@ -34,11 +45,18 @@ func (i *instance) await(bound time.Duration) {
 
 // meet makes sure that the client knows a topic with so many partitions: of one that it does not know it takes no record, and it asks by
 // itself only every few minutes. It waits a moment, and then leaves it at that.
-func (i *instance) meet(ctx context.Context, topic string, count int32) {
+//
+// Where the topic was created anew, the instance is outdated: librdkafka does not believe in leaders whose epochs are below those that it has
+// seen under a name (see topicLogs).
+func (i *instance) meet(ctx context.Context, topic string, info *topicInfo) {
 	i.mu.Lock()
 	known := i.met[topic]
+	if known.id != "" && known.id != info.id && info.at.After(known.at) {
+		i.outdated.Store(true)
+		i.met[topic] = acquaintance{id: info.id, at: info.at}
+	}
 	i.mu.Unlock()
-	if known >= count {
+	if known.count >= info.count || i.outdated.Load() {
 		return
 	}
 	answer := i.once.DoChan(topic, func() (any, error) {
@@ -56,7 +74,12 @@ func (i *instance) meet(ctx context.Context, topic string, count int32) {
 		if len(i.met) >= infoTopics {
 			clear(i.met)
 		}
-		i.met[topic] = int32(len(m.Topics[topic].Partitions))
+		known := i.met[topic]
+		if info.at.After(known.at) {
+			known.id, known.at = info.id, info.at
+		}
+		known.count = int32(len(m.Topics[topic].Partitions))
+		i.met[topic] = known
 		return nil, nil
 	})
 	select {
@@ -65,10 +88,24 @@ func (i *instance) meet(ctx context.Context, topic string, count int32) {
 	}
 }
 
+// acquaintances are the ids of topics, for the next one: of an older id it may be told yet.
+func (i *instance) acquaintances() map[string]acquaintance {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	met := maps.Clone(i.met)
+	for topic, known := range met {
+		known.count = 0
+		met[topic] = known
+	}
+	return met
+}
+
 func (i *instance) forget(topic string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	delete(i.met, topic)
+	known := i.met[topic]
+	known.count = 0
+	i.met[topic] = known
 }
 
 func (i *instance) close(log *slog.Logger) {

@@ -25,6 +25,8 @@ func (l *lane) age(now time.Time) time.Duration {
 // another leader. Where nothing is, one record tries.
 func (l *lane) gone(now time.Time) *cause {
 	switch {
+	case now.Before(l.young):
+		return nil
 	case l.missing:
 		return &unknownTopic
 	case l.leader < 0 && now.Sub(l.leaderSince) >= leaderPatience:

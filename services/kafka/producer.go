@@ -37,6 +37,7 @@ type producer struct {
 	ending   sync.WaitGroup // instances that were replaced
 	doubts   chan []string  // topics to ask for
 	lookAt   time.Time
+	renewAt  time.Time // not before
 
 	live atomic.Pointer[instance] // written by run
 }
@@ -50,15 +51,15 @@ func newProducer(c *Client) *producer {
 
 func (p *producer) open(settings *confluent.ConfigMap) error {
 	p.settings = settings
-	return p.renew()
+	return p.renew(map[string]acquaintance{})
 }
 
-func (p *producer) renew() error {
+func (p *producer) renew(met map[string]acquaintance) error {
 	client, err := confluent.NewProducer(p.settings)
 	if err != nil {
 		return err
 	}
-	i := &instance{p: client, events: make(chan struct{}), met: map[string]int32{}}
+	i := &instance{p: client, events: make(chan struct{}), met: met, replaced: make(chan struct{})}
 	p.live.Store(i)
 	go p.reports(i)
 	return nil
@@ -99,7 +100,7 @@ func (p *producer) run(ctx context.Context) {
 // replace opens a producer in place of one that a fatal error ended; what that one had under way is given up, with outcomes unknown. Where
 // none can be opened it is to be tried again when retry fires; until then the ended one refuses all.
 func (p *producer) replace(old *instance) (retry <-chan time.Time) {
-	if err := p.renew(); err != nil {
+	if err := p.renew(old.acquaintances()); err != nil {
 		p.log.Error("open a new producer after a fatal error", "error", err, "again in", renewPause)
 		return time.After(renewPause)
 	}
@@ -107,9 +108,46 @@ func (p *producer) replace(old *instance) (retry <-chan time.Time) {
 	return nil
 }
 
+// update opens a producer in place of one that is outdated. That one goes on with what it has under way; a partition's next records wait for
+// that, which keeps their order.
+func (p *producer) update(old *instance, now time.Time) *instance {
+	if !old.outdated.Load() || now.Before(p.renewAt) {
+		return old
+	}
+	p.renewAt = now.Add(renewPause)
+	if err := p.renew(old.acquaintances()); err != nil {
+		p.log.Error("open a new producer for a topic that was created anew", "error", err, "again in", renewPause)
+		return old
+	}
+	p.log.Info("a new producer takes over: a topic was created anew")
+	close(old.replaced)
+	p.ending.Go(func() { p.end(old, drainBound) })
+	return p.live.Load()
+}
+
+// meet makes sure that the producer knows a topic as it is now.
+func (p *producer) meet(ctx context.Context, topic string, info *topicInfo) {
+	for {
+		i := p.live.Load()
+		if i.meet(ctx, topic, info); !i.outdated.Load() {
+			return
+		}
+		p.admission.signal()
+		select {
+		case <-i.replaced:
+		case <-ctx.Done():
+			return
+		case <-p.stopped:
+			return
+		case <-time.After(2 * renewPause):
+			return
+		}
+	}
+}
+
 // hand hands over what has its turn. librdkafka takes it without blocking.
 func (p *producer) hand(now time.Time) {
-	i := p.live.Load()
+	i := p.update(p.live.Load(), now)
 	if p.admission.take(now, i, &p.taken) {
 		p.admission.signal()
 	}

@@ -174,7 +174,7 @@ func (c *Client) begin(ctx context.Context, caller string, to *destination, r *t
 			return nil
 		}
 	}
-	c.producer.live.Load().meet(ctx, to.topic, to.info.count)
+	c.producer.meet(ctx, to.topic, &to.info)
 	if why := c.producer.admission.enter(p, caller, &to.info, time.Now()); why != nil {
 		c.producer.tell(p, refusal(*why))
 		return nil

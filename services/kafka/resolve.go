@@ -75,7 +75,7 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 	}
 	for _, p := range named {
 		if p < 0 || p >= info.count {
-			return hub.Resolved{}, &hub.UnknownPartitionError{Topic: topic, Partition: p, Count: info.count}
+			return hub.Resolved{}, &hub.UnknownPartitionError{Topic: topic, Partition: p, Count: info.count, TopicID: info.id}
 		}
 	}
 	if partitions == nil {

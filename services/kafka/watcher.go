@@ -136,22 +136,15 @@ func (w *watcher) compare(s *watched, d topicInfo) {
 	if s.id == "" {
 		s.id = d.id
 	}
-	if d.id != s.id && d.count < s.count {
-		// Keys lie elsewhere now, and partitions that are followed are not there: nothing that goes on. Readers begin again, with another hub.Topic.
-		w.log.Warn("topic was created anew with fewer partitions", "topic", d.name, "old", s.id, "new", d.id, "before", s.count, "now", d.count)
-		s.id, s.count, s.gone = d.id, d.count, true
-		w.tell(s, func(f *follower, first bool) { f.deleted(s.topic, first) })
-		return
-	}
 	if d.id != s.id {
-		w.log.Warn("topic was created anew", "topic", d.name, "old", s.id, "new", d.id)
-		s.id = d.id
-		w.tell(s, func(f *follower, _ bool) { f.recreated(s.topic, d.id) })
+		w.log.Warn("topic was created anew", "topic", d.name, "old", s.id, "new", d.id, "before", s.count, "now", d.count)
+		s.id, s.count = d.id, min(s.count, d.count)
+		w.tell(s, func(f *follower, _ bool) { f.recreated(s.topic, d.id, d.count) })
 	}
 	if d.count > s.count {
 		w.log.Info("topic has more partitions", "topic", d.name, "before", s.count, "now", d.count)
 		s.count = d.count
-		w.tell(s, func(f *follower, first bool) { f.grown(s.topic, d.count, first) })
+		w.tell(s, func(f *follower, _ bool) { f.grown(s.topic, d.id, d.count) }) // each, behind its Recreated of that log
 	}
 }
 
@@ -165,11 +158,9 @@ func (w *watcher) tell(s *watched, act func(f *follower, first bool)) {
 }
 
 // grown, deleted and recreated run in the follower's goroutine.
-func (f *follower) grown(t appender, count int32, first bool) {
-	if first {
-		f.flush()
-		t.Append(&hub.Entry{Kind: hub.Topology, Partition: -1, Count: count, End: -1})
-	}
+func (f *follower) grown(t appender, id string, count int32) {
+	f.flush()
+	t.Append(&hub.Entry{Kind: hub.Topology, Partition: -1, Count: count, TopicID: id, End: -1})
 }
 
 func (f *follower) deleted(t appender, first bool) {
@@ -184,12 +175,23 @@ func (f *follower) deleted(t appender, first bool) {
 	}
 }
 
-func (f *follower) recreated(t appender, id string) {
+func (f *follower) recreated(t appender, id string, count int32) {
 	ps := f.of(t)
 	es := make([]*hub.Entry, len(ps))
+	var over []*followed
 	for i, p := range ps { // what is pending may be of either log
 		es[i] = p.jump(hub.Recreated, 0, -1)
-		es[i].TopicID = id
+		es[i].TopicID, es[i].Count = id, count
+		if p.key.partition >= count {
+			over = append(over, p)
+		}
+	}
+	f.unassign(over)
+	for _, p := range over {
+		if p.away {
+			f.available(p)
+		}
+		p.gone = true
 	}
 	f.logs.isAnother(t.Name(), id)
 	f.renew()

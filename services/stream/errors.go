@@ -129,9 +129,13 @@ func judge(err error) verdict {
 	case errors.As(err, &denied):
 		return verdict{code: connect.CodePermissionDenied, reason: ReasonForbidden, text: denied.Error()}
 	case errors.As(err, &partition):
-		return verdict{code: connect.CodeNotFound, reason: ReasonUnknownPartition, text: partition.Error(), metadata: map[string]string{
+		metadata := map[string]string{
 			"topic": partition.Topic, "partition": number(int64(partition.Partition)), "count": number(int64(partition.Count)),
-		}}
+		}
+		if partition.TopicID != "" {
+			metadata["topic_id"] = partition.TopicID
+		}
+		return verdict{code: connect.CodeNotFound, reason: ReasonUnknownPartition, text: partition.Error(), metadata: metadata}
 	case errors.As(err, &offset):
 		return verdict{code: connect.CodeOutOfRange, reason: ReasonOffsetOutOfRange, text: offset.Error(), metadata: map[string]string{
 			"topic": offset.Topic, "partition": number(int64(offset.Partition)), "offset": number(offset.Offset),

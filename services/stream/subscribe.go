@@ -208,7 +208,7 @@ func (r *reader) batch(b *hub.Batch) error {
 			r.server.metrics.gaps.WithLabelValues(gap.GetReason().String()).Inc()
 			err = r.event(gap)
 		case hub.Topology:
-			err = r.event(&tailracev1.Topology{Partitions: p.Count})
+			err = r.event(&tailracev1.Topology{Partitions: p.Count, TopicId: p.TopicID})
 		case hub.Records, hub.Advance: // carried
 		case hub.Unavailable, hub.Available: // told by heartbeats
 		case hub.Deleted: // the error follows

@@ -62,7 +62,10 @@ const onFrame = {
     const what = f.to > f.from ? `${plural(f.to - f.from, 'offset')} (${f.from} to ${f.to - 1}) will not come` : `the log goes on at offset ${f.to} instead of ${f.from}`;
     rows.note(`Gap in partition ${f.partition}: ${what} · ${f.reason}`, 'warn');
   },
-  topology: (f) => rows.note(`The topic has ${plural(f.partitions, 'partition')} now`),
+  topology: (f) => {
+    for (const p of tail.positions.keys()) if (p >= f.partitions) tail.positions.delete(p);
+    rows.note(`The topic has ${plural(f.partitions, 'partition')} now`);
+  },
   heartbeat(f) {
     upstream.away = f.upstream === 'unavailable';
     upstream.partitions = f.unavailable?.[tail.id] ?? [];

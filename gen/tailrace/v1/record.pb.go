@@ -400,7 +400,8 @@ type Gap struct {
 	Reason GapReason `protobuf:"varint,4,opt,name=reason,proto3,enum=tailrace.v1.GapReason" json:"reason,omitempty"`
 	// For CONFLATED: how many records were left out. Otherwise 0.
 	Records int64 `protobuf:"varint,5,opt,name=records,proto3" json:"records,omitempty"`
-	// For RECREATED within a stream: id of the log that goes on at `to`. Positions of other partitions belong to the old one.
+	// For RECREATED within a stream: id of the log that goes on at `to`. Positions of other partitions belong to the old one. Empty: the log made anew
+	// does not have this partition, and `topology` follows.
 	TopicId       string `protobuf:"bytes,6,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1350,11 +1350,15 @@ func (*CaughtUp) Descriptor() ([]byte, []int) {
 	return file_tailrace_v1_stream_service_proto_rawDescGZIP(), []int{11}
 }
 
-// Topology tells a change of the partition count.
+// Topology tells a change of the partition count. It grows, with partitions that are read from their first record, or the topic was deleted and
+// created again with fewer: then there were gaps RECREATED before, without a topic_id, for each partition that is not there any more. Forget
+// the positions of those. Keys that are asked for where they hash to are read where they hash to among so many.
 type Topology struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of partitions now.
-	Partitions    int32 `protobuf:"varint,1,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	Partitions int32 `protobuf:"varint,1,opt,name=partitions,proto3" json:"partitions,omitempty"`
+	// Identity of the topic that has so many. Sessions leave it out.
+	TopicId       string `protobuf:"bytes,2,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1394,6 +1398,13 @@ func (x *Topology) GetPartitions() int32 {
 		return x.Partitions
 	}
 	return 0
+}
+
+func (x *Topology) GetTopicId() string {
+	if x != nil {
+		return x.TopicId
+	}
+	return ""
 }
 
 // Heartbeat says that the stream lives, and tells what moved without a record.
@@ -2942,11 +2953,12 @@ const file_tailrace_v1_stream_service_proto_rawDesc = "" +
 	"\x04next\x18\x03 \x01(\x03R\x04next\x12\x10\n" +
 	"\x03end\x18\x04 \x01(\x03R\x03end\"\n" +
 	"\n" +
-	"\bCaughtUp\"*\n" +
+	"\bCaughtUp\"E\n" +
 	"\bTopology\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x01 \x01(\x05R\n" +
-	"partitions\"\xb9\x01\n" +
+	"partitions\x12\x19\n" +
+	"\btopic_id\x18\x02 \x01(\tR\atopicId\"\xb9\x01\n" +
 	"\tHeartbeat\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x123\n" +
 	"\tpositions\x18\x02 \x03(\v2\x15.tailrace.v1.PositionR\tpositions\x12\x10\n" +

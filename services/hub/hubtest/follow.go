@@ -26,6 +26,7 @@ type follower struct {
 	down    bool  // Unavailable was told
 	deleted bool  // Deleted was told
 	count   int32 // partitions as this follower's topic was told
+	over    bool  // the log was made anew without this partition, and that was told
 }
 
 // place is a partition of a hub's topic.
@@ -151,7 +152,7 @@ func (s *Source) Deliver(topic string, partition int32, n int) (entries int) {
 func (s *Source) Rewind(topic string, partition int32, n int64) {
 	for _, f := range s.followersOf(topic, partition) {
 		s.mu.Lock()
-		if t := s.topics[topic]; t != nil && t.id == f.id && f.cut < 0 {
+		if t := s.topics[topic]; t != nil && t.id == f.id && f.cut < 0 && !f.over {
 			f.next = min(f.next, max(f.next-n, t.partitions[partition].oldest))
 		}
 		s.mu.Unlock()
@@ -193,7 +194,7 @@ func (s *Source) news(f *follower, n int) (es []*hub.Entry) {
 	}
 	t := s.topics[f.name]
 	switch {
-	case f.deleted:
+	case f.deleted, f.over:
 		return nil
 	case t == nil:
 		for other := range s.followers { // what one is told, all are: it is final
@@ -202,12 +203,15 @@ func (s *Source) news(f *follower, n int) (es []*hub.Entry) {
 		tell(&hub.Entry{Kind: hub.Deleted, Next: f.top, End: -1})
 		return es
 	}
-	if int(f.partition) >= len(t.partitions) {
-		return nil
+	count := int32(len(t.partitions))
+	if f.partition >= count {
+		tell(&hub.Entry{Kind: hub.Recreated, End: -1, TopicID: t.id, Count: count})
+		f.id, f.next, f.top, f.cut, f.over = t.id, 0, 0, -1, true
+		return es
 	}
 	tellCount := func() {
-		if count := int32(len(t.partitions)); s.told(f, count) {
-			tell(&hub.Entry{Kind: hub.Topology, Next: f.top, End: -1, Count: count})
+		if s.told(f, count) {
+			tell(&hub.Entry{Kind: hub.Topology, Next: f.top, End: -1, Count: count, TopicID: t.id})
 		}
 	}
 	p := t.partitions[f.partition]
@@ -230,7 +234,11 @@ func (s *Source) news(f *follower, n int) (es []*hub.Entry) {
 		end = -1
 	}
 	if t.id != f.id {
-		tell(&hub.Entry{Kind: hub.Recreated, Next: p.oldest, End: end, TopicID: t.id})
+		e := &hub.Entry{Kind: hub.Recreated, Next: p.oldest, End: end, TopicID: t.id}
+		if f.partition%2 == 0 { // who does not know it tells it by and by
+			e.Count = count
+		}
+		tell(e)
 		f.id, f.cut, f.next, f.top = t.id, -1, p.oldest, p.oldest
 	}
 	if f.cut < 0 && f.top > p.high() {
@@ -263,13 +271,13 @@ func (s *Source) news(f *follower, n int) (es []*hub.Entry) {
 	return es
 }
 
-// told notes that all followers of f's topic are told of count partitions, and says whether that is news. s.mu is held.
+// told notes that all followers of f's topic and log are told of count partitions, and says whether that is news. s.mu is held.
 func (s *Source) told(f *follower, count int32) (news bool) {
-	if f.count >= count {
+	if f.count == count {
 		return false
 	}
 	for other := range s.followers {
-		if other.topic == f.topic {
+		if other.topic == f.topic && other.id == f.id {
 			other.count = count
 		}
 	}

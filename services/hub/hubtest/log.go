@@ -92,8 +92,8 @@ func (p *partitionLog) settle(to slotKind) {
 	p.opened = -1
 }
 
-// CreateTopic makes an empty topic, or makes an existing one anew under another id. Followers of the old one are told Recreated, at offset 0.
-// A topic made anew must have at least as many partitions as before.
+// CreateTopic makes an empty topic, or makes an existing one anew under another id. Followers of the old one are told Recreated, at offset 0,
+// also those of partitions that the new one does not have.
 func (s *Source) CreateTopic(name string, partitions int32) {
 	s.change(func() {
 		s.created++

@@ -156,14 +156,14 @@ func (s *Source) resolve(topic string, q hub.Query) (hub.Resolved, error) {
 	positions := map[int32]int64{}
 	for _, p := range q.Start.Positions {
 		if p.Partition < 0 || p.Partition >= count {
-			return hub.Resolved{}, &hub.UnknownPartitionError{Topic: topic, Partition: p.Partition, Count: count}
+			return hub.Resolved{}, &hub.UnknownPartitionError{Topic: topic, Partition: p.Partition, Count: count, TopicID: t.id}
 		}
 		positions[p.Partition] = p.Offset
 	}
 	resolved := hub.Resolved{TopicID: t.id, Count: count}
 	for _, i := range asked {
 		if i < 0 || i >= count {
-			return hub.Resolved{}, &hub.UnknownPartitionError{Topic: topic, Partition: i, Count: count}
+			return hub.Resolved{}, &hub.UnknownPartitionError{Topic: topic, Partition: i, Count: count, TopicID: t.id}
 		}
 		p := t.partitions[i]
 		if p.unavailable {
