@@ -109,3 +109,19 @@ func TestSharedAnswers(t *testing.T) {
 		})
 	}
 }
+
+// TestNothingToReadIsAsked: a subscription whose keys lie in none of its partitions follows nothing, so nobody tells the hub that the topic is
+// another by now; the next one has to ask.
+func TestNothingToReadIsAsked(t *testing.T) {
+	bubble(t, hub.Config{}, func(t *testing.T, h *hub.Hub, src *hubtest.Source) {
+		src.CreateTopic("a", 4)
+		key := []byte("key-1")
+		elsewhere := (hub.PartitionOf(key, 4) + 1) % 4
+		request := hub.Request{Topic: "a", Keys: [][]byte{key}, Partitions: []int32{elsewhere}, KeyScope: hub.KeyScopeHashed}
+		subscribe(t, h, request, newSignal()).Close()
+		src.CreateTopic("a", 5)
+		if got, want := subscribe(t, h, request, newSignal()).Started(), src.TopicID("a"); got.TopicID != want || got.Count != 5 {
+			t.Errorf("got topic id %q with %d partitions, want %q with 5", got.TopicID, got.Count, want)
+		}
+	})
+}

@@ -286,6 +286,9 @@ func (o *opening) plan() (*need, error) {
 		}
 		return &need{resolve: true, partitions: lacking}, nil
 	}
+	if len(o.scope) == 0 && o.resolved == nil && !slices.ContainsFunc(t.follows, func(f follow) bool { return f.state == live }) {
+		return &need{resolve: true}, nil // nobody would have told that the topic is another by now
+	}
 	return nil, nil
 }
 
