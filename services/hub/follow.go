@@ -237,7 +237,12 @@ func (h *Hub) followOldest(t *Topic, r Resolved, asked Seq) bool {
 	defer t.followMu.Unlock()
 	t.mu.Lock()
 	stale := func(p ResolvedPartition) bool {
-		return int(p.Partition) < len(t.parts) && (asked < t.parts[p.Partition].truncated || t.parts[p.Partition].over)
+		if int(p.Partition) >= len(t.parts) {
+			return false
+		}
+		part := &t.parts[p.Partition]
+		another := int(p.Partition) < len(t.follows) && t.follows[p.Partition].state == live && part.id != t.id // its Recreated is yet to come
+		return asked < part.truncated || part.over || another
 	}
 	if r.TopicID != "" && r.TopicID != t.id || slices.ContainsFunc(r.Partitions, stale) {
 		t.mu.Unlock()
