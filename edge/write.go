@@ -154,6 +154,9 @@ func (w *worker) writeOnce(s *session) (n int, wrote written) {
 		pulled = w.compose(s)
 	}
 	if len(w.buf) == 0 && len(w.units) == 0 {
+		if len(s.ctl) > 0 {
+			return 0, all // pulling has ended the session, and left its last frames there
+		}
 		return 0, nothing
 	}
 	if len(w.buf) > 0 {
