@@ -37,7 +37,8 @@ func (s *Subscription) setBehind(partition int32, m mark, target int64) *behind 
 		s.behind = slices.Insert(s.behind, k, behind{partition: partition})
 	}
 	bh := &s.behind[k]
-	bh.pos, bh.epoch, bh.target, bh.ahead = m.next, m.epoch, target, m.next > target
+	// In a fall, what passed between target and the head is not taken: there only retarget knows what is ahead.
+	bh.pos, bh.epoch, bh.target, bh.ahead = m.next, m.epoch, target, m.next > target && !s.falling
 	return bh
 }
 
