@@ -1,0 +1,170 @@
+package hub
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// rehash adds the partitions that keys hash to now. The old ones stay.
+func (s *Subscription) rehash() {
+	for key := range s.filter.keys {
+		s.await(PartitionOf([]byte(key), s.count))
+	}
+}
+
+// await adds a partition whose start is not known yet.
+func (s *Subscription) await(partition int32) {
+	f, t := s.filter, s.topic
+	k, ok := slices.BinarySearch(f.scope, partition)
+	if ok {
+		return
+	}
+	f.scope = slices.Insert(f.scope, k, partition)
+	f.told = slices.Insert(f.told, k, 0)
+	f.waiting = append(f.waiting, partition)
+	t.followMu.Lock()
+	t.room(partition + 1)
+	t.follows[partition].refs++
+	t.follows[partition].wanted = true
+	if f.keys == nil {
+		t.feedMu.Lock()
+		t.mu.Lock()
+		since := t.place()
+		t.mu.Unlock()
+		s.watch(t.terms.usePartition(partition, since))
+		t.feedMu.Unlock()
+	}
+	t.followMu.Unlock()
+	t.grown.Store(true)
+	t.hub.callKeeper()
+}
+
+func (s *Subscription) watch(tm *term) {
+	st := &subTerm{term: tm}
+	tm.watch(s, st)
+	s.filter.terms = append(s.filter.terms, st)
+}
+
+// follow starts a task that follows the partitions which subscriptions wait for.
+func (h *Hub) follow(ctx context.Context, t *Topic) {
+	t.followMu.Lock()
+	defer t.followMu.Unlock()
+	if t.growing {
+		return // it looks again before it ends
+	}
+	t.growing = true
+	h.tasks.Go(func() { h.growTask(ctx, t) })
+}
+
+func (h *Hub) growTask(ctx context.Context, t *Topic) {
+	for rest := time.Duration(0); ; rest = min(max(2*rest, restAtFirst), restAtMost) {
+		if pause(ctx, rest) != nil || t.deleted.Load() {
+			t.followMu.Lock()
+			t.growing = false
+			t.followMu.Unlock()
+			return
+		}
+		need, gone := t.needed()
+		if gone != nil {
+			<-gone
+			rest = 0
+			continue
+		}
+		if len(need) == 0 {
+			return
+		}
+		// One that is away must not hold up the others.
+		for _, p := range need {
+			if h.growBy(ctx, t, p) {
+				rest = 0
+			}
+		}
+	}
+}
+
+// growBy follows one partition that subscriptions wait for.
+func (h *Hub) growBy(ctx context.Context, t *Topic, partition int32) bool {
+	asked := t.Head()
+	r, err := h.src.Resolve(ctx, t.name, Query{Partitions: []int32{partition}, Start: Start{Kind: Earliest}})
+	if err == nil {
+		return h.followOldest(t, r, asked)
+	}
+	t.mu.Lock()
+	if p := &t.parts[partition]; p.next < 0 && partition < t.number && ctx.Err() == nil {
+		t.setAway(p, true)
+	}
+	t.announce(t.commit())
+	return false
+}
+
+// needed returns the partitions that subscriptions wait for; gone is what to wait for first. With neither, the task is over.
+func (t *Topic) needed() (need []int32, gone chan struct{}) {
+	count := t.Count()
+	t.followMu.Lock()
+	defer t.followMu.Unlock()
+	t.room(count)
+	t.quit()
+	for p := range count {
+		f := &t.follows[p]
+		if f.wanted && f.refs == 0 {
+			f.wanted = false
+		}
+		switch {
+		case f.wanted && f.state == live, (f.wanted || t.whole > 0) && f.state == idle:
+			need = append(need, p)
+		case (f.wanted || t.whole > 0) && f.state == leaving:
+			return nil, f.gone
+		}
+	}
+	if len(need) == 0 {
+		t.growing = false
+	}
+	return need, nil
+}
+
+// followOldest follows partitions for readers that begin with the oldest record. It returns false if the answer is of another log, or of
+// one that was truncated since it was asked for.
+func (h *Hub) followOldest(t *Topic, r Resolved, asked Seq) bool {
+	t.followMu.Lock()
+	defer t.followMu.Unlock()
+	t.mu.Lock()
+	stale := func(p ResolvedPartition) bool {
+		if int(p.Partition) >= len(t.parts) {
+			return false
+		}
+		part := &t.parts[p.Partition]
+		another := int(p.Partition) < len(t.follows) && t.follows[p.Partition].state == live && part.id != t.id // its Recreated is yet to come
+		return asked < part.truncated || part.over || another
+	}
+	if r.TopicID != "" && r.TopicID != t.id || slices.ContainsFunc(r.Partitions, stale) {
+		t.mu.Unlock()
+		return false
+	}
+	var from []ResolvedPartition
+	for _, p := range r.Partitions {
+		if p.Partition >= t.number || int(p.Partition) >= len(t.follows) {
+			continue
+		}
+		switch f := &t.follows[p.Partition]; {
+		case f.state == live && f.wanted:
+			t.gain(p.Partition, p.Oldest)
+		case f.state == idle:
+			// What is short comes live; what is long would hold up the others.
+			p.Start = p.Oldest
+			if p.End-p.Oldest > MaxChunkRecords {
+				p.Start = p.End
+			}
+			t.seekTo(p.Partition, p.Oldest, p.Start, p.End)
+			from = append(from, p)
+		}
+	}
+	t.announce(t.commit())
+	for _, p := range r.Partitions {
+		if int(p.Partition) < len(t.follows) {
+			t.follows[p.Partition].wanted = false
+		}
+	}
+	t.followFrom(from)
+	return true
+}
