@@ -229,6 +229,9 @@ func (s *Subscription) fall(b *Batch) {
 		}
 	}
 	s.falling = false
+	if s.final != nil {
+		return // its positions are those before what ended it
+	}
 	s.seg, s.seq = g, seq
 	s.retarget()
 }
