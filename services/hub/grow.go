@@ -50,6 +50,7 @@ func (s *Subscription) watch(tm *term) {
 func (h *Hub) follow(ctx context.Context, t *Topic) {
 	t.followMu.Lock()
 	defer t.followMu.Unlock()
+	t.quit() // at once: a task under way may rest
 	if t.growing {
 		return // it looks again before it ends
 	}
