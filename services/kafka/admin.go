@@ -326,31 +326,46 @@ func (a *admin) offsets(ctx context.Context, topic string, partitions []int32, s
 		return out, nil
 	}
 	err := a.call(ctx, "list offsets", func(ctx context.Context, c *confluent.AdminClient, limit time.Duration) error {
-		r, err := c.ListOffsets(ctx, want, confluent.SetAdminRequestTimeout(limit), confluent.SetAdminIsolationLevel(level))
-		if err != nil {
-			return err
-		}
-		broken := 0
-		for tp, i := range r.ResultInfos {
-			o := offset{offset: int64(i.Offset), epoch: -1}
-			if i.LeaderEpoch != nil {
-				o.epoch = *i.LeaderEpoch
+		ask := func() (stale bool, err error) {
+			r, err := c.ListOffsets(ctx, want, confluent.SetAdminRequestTimeout(limit), confluent.SetAdminIsolationLevel(level))
+			if err != nil {
+				return false, err
 			}
-			switch {
-			case i.Error.Code() != confluent.ErrNoError:
-				o.err = i.Error
-			case o.offset < -1 || o.offset < 0 && spec < 0:
-				// When the leader's connection breaks, librdkafka answers "no error" with the invalid offset -1001. Only a time
-				// has no offset (-1) where it lies after the last record.
-				o.err = fmt.Errorf("the answer has no offset (%d)", o.offset)
-				broken++
-			}
-			out[tp.Partition] = o
+			return take(out, r, spec)
 		}
-		if broken > 0 && broken == len(want) {
-			return errors.New("the answer has no offsets")
+		stale, err := ask()
+		if stale {
+			// A leader has answered, though not to what our client remembers of it (KIP-320): by itself it would remember that for minutes.
+			_, _ = c.GetMetadata(&topic, false, int(min(limit, time.Second)/time.Millisecond))
+			_, err = ask()
 		}
-		return nil
+		return err
 	})
 	return out, err
+}
+
+// take notes an answer of ListOffsets. stale: a leader refused the epoch that it was asked with.
+func take(out map[int32]offset, r confluent.ListOffsetsResult, spec confluent.OffsetSpec) (stale bool, err error) {
+	broken := 0
+	for tp, i := range r.ResultInfos {
+		o := offset{offset: int64(i.Offset), epoch: -1}
+		if i.LeaderEpoch != nil {
+			o.epoch = *i.LeaderEpoch
+		}
+		switch {
+		case i.Error.Code() != confluent.ErrNoError:
+			o.err = i.Error
+			stale = stale || i.Error.Code() == confluent.ErrFencedLeaderEpoch || i.Error.Code() == confluent.ErrUnknownLeaderEpoch
+		case o.offset < -1 || o.offset < 0 && spec < 0:
+			// When the leader's connection breaks, librdkafka answers "no error" with the invalid offset -1001. Only a time
+			// has no offset (-1) where it lies after the last record.
+			o.err = fmt.Errorf("the answer has no offset (%d)", o.offset)
+			broken++
+		}
+		out[tp.Partition] = o
+	}
+	if broken > 0 && broken == len(r.ResultInfos) {
+		return false, errors.New("the answer has no offsets")
+	}
+	return stale, nil
 }
