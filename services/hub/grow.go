@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 )
@@ -91,6 +92,9 @@ func (h *Hub) growBy(ctx context.Context, t *Topic, partition int32) bool {
 	if err == nil {
 		return h.followOldest(t, r, asked)
 	}
+	if e, ok := errors.AsType[*UnknownPartitionError](err); ok && t.moved(e.TopicID, e.Count) {
+		return true
+	}
 	t.mu.Lock()
 	if p := &t.parts[partition]; p.next < 0 && partition < t.number && ctx.Err() == nil {
 		t.setAway(p, true)
@@ -124,9 +128,28 @@ func (t *Topic) needed() (need []int32, gone chan struct{}) {
 	return need, nil
 }
 
+// moved goes on with another log, if id is another and nothing is followed: then nobody else would tell of it.
+func (t *Topic) moved(id string, count int32) bool {
+	t.followMu.Lock()
+	defer t.followMu.Unlock()
+	t.mu.Lock()
+	moves := id != "" && id != t.id && !t.busy()
+	if moves {
+		t.adopt(id, count)
+	}
+	t.announce(t.commit())
+	return moves
+}
+
+// busy says whether a partition is followed, or is being left. followMu is held.
+func (t *Topic) busy() bool {
+	return slices.ContainsFunc(t.follows, func(f follow) bool { return f.state != idle })
+}
+
 // followOldest follows partitions for readers that begin with the oldest record. It returns false if the answer is of another log, or of
 // one that was truncated since it was asked for.
 func (h *Hub) followOldest(t *Topic, r Resolved, asked Seq) bool {
+	t.moved(r.TopicID, r.Count)
 	t.followMu.Lock()
 	defer t.followMu.Unlock()
 	t.mu.Lock()

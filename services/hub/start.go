@@ -231,20 +231,10 @@ func (o *opening) open() (_ *Subscription, _ *need, err error) {
 func (o *opening) plan() (*need, error) {
 	t := o.topic
 	if o.resolved != nil {
-		switch {
-		case o.topicID == t.id:
-		case slices.ContainsFunc(t.follows, func(f follow) bool { return f.state != idle }):
+		if o.topicID != t.id && t.busy() {
 			return &need{settle: true, resolve: true}, nil
-		default:
-			t.id = o.topicID
-			t.shrink(o.count)
-			t.rename(o.topicID)
 		}
-		if len(t.parts) == 0 {
-			t.extend(min(o.count, maxCount))
-		} else {
-			t.resize(&Entry{Kind: Topology, Count: o.count, TopicID: o.topicID})
-		}
+		t.adopt(o.topicID, o.count)
 	}
 	if len(t.parts) == 0 {
 		return &need{resolve: true}, nil
@@ -290,6 +280,20 @@ func (o *opening) plan() (*need, error) {
 		return &need{resolve: true}, nil // nobody would have told that the topic is another by now
 	}
 	return nil, nil
+}
+
+// adopt takes what was resolved: another log only while nothing is followed. followMu and mu are held.
+func (t *Topic) adopt(id string, count int32) {
+	if id != t.id {
+		t.id = id
+		t.shrink(count)
+		t.rename(id)
+	}
+	if len(t.parts) == 0 {
+		t.extend(min(count, maxCount))
+	} else {
+		t.resize(&Entry{Kind: Topology, Count: count, TopicID: id})
+	}
 }
 
 // rename begins another log, while nothing is followed.
