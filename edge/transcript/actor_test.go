@@ -15,6 +15,10 @@ import (
 	"tailrace.dev/tailrace/edge/frame/frametest"
 )
 
+// stoppedBuffer is what a client that has stopped reading still takes: many segments of loopback, or the window crawls when it reads on, and far less than
+// the dialogues send to it.
+const stoppedBuffer = 512 << 10
+
 // actor is a client of a dialogue: a socket, or the answer that it got instead of one.
 type actor struct {
 	name     string
@@ -203,7 +207,7 @@ func (a *actor) do(text string) error {
 		return nil
 	case "stop-reading":
 		a.reading.close()
-		return a.socket.conn.SetReadBuffer(4096)
+		return a.socket.conn.SetReadBuffer(stoppedBuffer)
 	case "read-on":
 		a.reading.open()
 		return a.socket.conn.SetReadBuffer(1 << 20)

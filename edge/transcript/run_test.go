@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestTranscripts replays every dialogue against a whole edge, a world for each file and subprotocol.
@@ -164,11 +165,15 @@ func (p *play) messages(a *actor, wants []*want, skip bool) error {
 			delete(passing, op)
 		}
 	}
-	for len(wants) > 0 {
+	for deadline, last, n := time.Now().Add(patience), "", 0; len(wants) > 0; n++ {
 		e, err := a.next()
 		if err != nil {
 			return err
 		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("not within %v, though others come; the last of %d before was %.200s", patience, n, last)
+		}
+		last = fmt.Sprint(e.message)
 		if e.what == "ping" {
 			continue
 		}

@@ -120,23 +120,22 @@ func (s *Source) Following(topic string) []int32 {
 }
 
 // FollowedTo returns the offset up to which a followed partition was delivered (the lowest, with several hubs); ok says whether it is
-// followed. Of a log that a follower has not been told of yet, nothing was.
+// followed. Of a log that no follower has been told of yet, nothing was; where one has, those that linger at the log before it do not count.
 func (s *Source) FollowedTo(topic string, partition int32) (next int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	told := false
 	for f := range s.followers {
 		if f.name != topic || f.partition != partition {
 			continue
 		}
-		top := f.top
 		if t := s.topics[topic]; t == nil || t.id != f.id {
-			top = 0
-		}
-		if !ok || top < next {
-			next, ok = top, true
+			ok = true
+		} else if !told || f.top < next {
+			next, told = f.top, true
 		}
 	}
-	return next, ok
+	return next, ok || told
 }
 
 // Deliver gives the followers of a partition what they have not been told, at most n offsets, in one Append; a negative n is all there is. With
