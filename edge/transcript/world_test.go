@@ -187,7 +187,7 @@ func (w *world) startEdge() {
 	w.source = source
 	w.run("upstream", source.Run)
 	cfg := w.set.hub
-	cfg.Logger, cfg.Linger = log, 50*time.Millisecond
+	cfg.Logger, cfg.Registerer, cfg.Linger = log, w.registry, 50*time.Millisecond
 	w.hub = hub.New(source, cfg)
 	w.run("hub", w.hub.Run)
 	sockets := w.set.edge

@@ -297,7 +297,7 @@ func (w *world) audit() error {
 		}
 		t := w.log.topics[s.request.Topic]
 		for i := range int32(len(t.partitions)) {
-			if s.cursors[i] != nil || s.grows && i < t.count() {
+			if s.cursors[i] != nil || s.grows && (i < t.count() || !w.src.Told(t.name, i)) {
 				w.needed[place{t.name, i}] = now
 			}
 		}

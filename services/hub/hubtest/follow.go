@@ -138,6 +138,19 @@ func (s *Source) FollowedTo(topic string, partition int32) (next int64, ok bool)
 	return next, ok || told
 }
 
+// Told says whether all followers of a partition have been told of the log that the topic has now.
+func (s *Source) Told(topic string, partition int32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.topics[topic]
+	for f := range s.followers {
+		if f.name == topic && f.partition == partition && (t == nil || t.id != f.id) {
+			return false
+		}
+	}
+	return true
+}
+
 // Deliver gives the followers of a partition what they have not been told, at most n offsets, in one Append; a negative n is all there is. With
 // n = 0, or with nothing new, it appends an Advance that tells only the end. It returns the number of entries, 0 if nobody follows.
 func (s *Source) Deliver(topic string, partition int32, n int) (entries int) {
