@@ -365,7 +365,7 @@ func (r *reader) stopReached() bool {
 	if r.counted() {
 		return true
 	}
-	named, reached := false, true
+	named, reached := r.ceded, true
 	for _, c := range r.cursors {
 		if c.stop >= 0 {
 			named = true

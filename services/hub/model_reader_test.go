@@ -33,6 +33,7 @@ type reader struct {
 	records  int64
 	bytes    int64
 	caughtUp bool
+	ceded    bool // a partition with a stop is over: it was reached
 	ended    error
 	drained  bool // the hub drains: ErrDraining is due
 	races    bool // positions may move between a pull and a look at them
@@ -345,6 +346,7 @@ func (r *reader) judgeTopology(p *hub.Part) error {
 		if !c.fresh && !c.reset {
 			return fmt.Errorf("%d partitions; the end of partition %d was not told", p.Count, i)
 		}
+		r.ceded = r.ceded || c.stop >= 0
 		delete(r.cursors, i)
 	}
 	was := r.started.Count
