@@ -134,3 +134,27 @@ func TestRetentionUnderALiveReader(t *testing.T) {
 		})
 	}
 }
+
+// TestDeletionWhileNothingIsFollowed: readers hear that their topic was deleted also when the one partition that they read was over before.
+func TestDeletionWhileNothingIsFollowed(t *testing.T) {
+	stepped(t, func(t *testing.T, h *hub.Hub, src *hubtest.Source) {
+		src.CreateTopic("a", 3)
+		s := subscribe(t, h, hub.Request{Topic: "a", Keys: [][]byte{[]byte("key-6")}}, newSignal())
+		if got := src.Following("a"); len(got) != 1 || got[0] != 2 {
+			t.Fatalf("partitions %v are followed, want 2 alone", got)
+		}
+		src.CreateTopic("a", 2)
+		src.Deliver("a", 2, -1)
+		src.DeleteTopic("a")
+		for began := time.Now(); ; time.Sleep(time.Second) { //nolint:forbidigo // the bubble's clock
+			synctest.Wait()
+			_, err := s.Pull(1 << 20)
+			if errors.Is(err, hub.ErrTopicDeleted) {
+				return
+			}
+			if err != nil || time.Since(began) > time.Minute {
+				t.Fatalf("pull = %v after %v, want that the topic was deleted", err, time.Since(began))
+			}
+		}
+	})
+}

@@ -59,7 +59,12 @@ func (h *Hub) follow(ctx context.Context, t *Topic) {
 	h.tasks.Go(func() { h.growTask(ctx, t) })
 }
 
+// goneAfter is how long a topic must be unknown, with nothing followed that would tell, to count as deleted. A broker that has just started, or that has
+// not heard of a topic created anew yet, knows none for a moment.
+const goneAfter = 10 * time.Second
+
 func (h *Hub) growTask(ctx context.Context, t *Topic) {
+	var missing time.Time // since when it is unknown
 	for rest := time.Duration(0); ; rest = min(max(2*rest, restAtFirst), restAtMost) {
 		if pause(ctx, rest) != nil || t.deleted.Load() {
 			t.followMu.Lock()
@@ -77,30 +82,58 @@ func (h *Hub) growTask(ctx context.Context, t *Topic) {
 			return
 		}
 		// One that is away must not hold up the others.
+		unknown := false
 		for _, p := range need {
-			if h.growBy(ctx, t, p) {
+			err := h.growBy(ctx, t, p)
+			unknown = unknown || errors.Is(err, ErrUnknownTopic)
+			if err == nil {
 				rest = 0
 			}
+		}
+		switch {
+		case !unknown:
+			missing = time.Time{}
+		case missing.IsZero():
+			missing = time.Now()
+		case time.Since(missing) >= goneAfter:
+			t.vanish()
 		}
 	}
 }
 
-// growBy follows one partition that subscriptions wait for.
-func (h *Hub) growBy(ctx context.Context, t *Topic, partition int32) bool {
+// vanish ends a topic that was deleted, if nothing is followed: then nobody else would tell of it.
+func (t *Topic) vanish() {
+	t.followMu.Lock()
+	defer t.followMu.Unlock()
+	t.mu.Lock()
+	if !t.busy() {
+		t.add(&Entry{Kind: Deleted, Partition: -1, End: -1})
+	}
+	t.announce(t.commit())
+}
+
+// errStale: an answer is not of the log that is followed, or not of what is there of it now.
+var errStale = errors.New("stale answer")
+
+// growBy follows one partition that subscriptions wait for; err is why it is to be asked again later.
+func (h *Hub) growBy(ctx context.Context, t *Topic, partition int32) error {
 	asked := t.Head()
 	r, err := h.src.Resolve(ctx, t.name, Query{Partitions: []int32{partition}, Start: Start{Kind: Earliest}})
 	if err == nil {
-		return h.followOldest(t, r, asked)
+		if !h.followOldest(t, r, asked) {
+			return errStale
+		}
+		return nil
 	}
 	if e, ok := errors.AsType[*UnknownPartitionError](err); ok && t.moved(e.TopicID, e.Count) {
-		return true
+		return nil
 	}
 	t.mu.Lock()
 	if p := &t.parts[partition]; p.next < 0 && partition < t.number && ctx.Err() == nil {
 		t.setAway(p, true)
 	}
 	t.announce(t.commit())
-	return false
+	return err
 }
 
 // needed returns the partitions that subscriptions wait for; gone is what to wait for first. With neither, the task is over.
