@@ -221,8 +221,8 @@ func sameKey(a, b *plainRecord) bool {
 
 // judgeSkipped judges the gap of a jump: to the head, no less.
 func (r *reader) judgeSkipped(c *cursor, p *hub.Part) error {
-	if err := r.mayAct(hub.SlowSkip, hub.SlowConflate); err != nil {
-		return err
+	if r.acts != hub.SlowSkip {
+		return errors.New("no slow policy acts") // whether it may was judged with the batch: a conflation under way ends with the first gap
 	}
 	if p.Next <= p.From {
 		return errors.New("is empty or goes back")
