@@ -22,23 +22,8 @@ func EncodeRecords(msgs []*confluent.Message) ([]byte, []hub.Meta) { return enco
 // OwnProperties are the properties that are refused.
 var OwnProperties = ownProperties
 
-// Searched is how many offsets are remembered of the end of a partition.
-func (c *Client) Searched(topicID string, partition int32) (most int64) {
-	c.tails.mu.Lock()
-	var ts []*tail
-	for k, t := range c.tails.parts {
-		if k.logKey == (logKey{topicID, partition}) {
-			ts = append(ts, t)
-		}
-	}
-	c.tails.mu.Unlock()
-	for _, t := range ts {
-		t.turn <- struct{}{}
-		most = max(most, t.high-t.low)
-		<-t.turn
-	}
-	return most
-}
+// SearchTime bounds a search.
+const SearchTime = searchTime
 
 // SearchMemory bounds what all searches remember, and returns what it is at the moment.
 func (c *Client) SearchMemory(most int) int {
