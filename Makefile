@@ -23,9 +23,11 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 # Packages whose tests need neither Kafka nor a browser nor processes of their own.
 UNIT := ./services/hub/... ./services/access/... ./services/ops/... ./services/stream/... ./edge ./edge/frame/... ./edge/wire/... ./edge/upstream/...
-# Packages with benchmarks; they run one after the other.
-BENCH := ./services/hub ./services/kafka ./services/stream ./edge ./edge/e2e
+# Packages with benchmarks of their own parts; they run one after the other.
+PARTS := ./services/hub ./services/kafka ./services/stream ./edge
 BENCHTIME ?= 1s
+# Which figures `make bench` measures: a pattern of names such as 'Delay|FanOut'.
+BENCH ?= .
 FUZZTIME ?= 30s
 # What `make run` reads: the broker inside the service with a demo topic, or bootstrap servers of yours.
 KAFKA ?= embedded
@@ -35,7 +37,7 @@ DESCRIPTORS := ulimit -n "$$(ulimit -Hn)" 2>/dev/null || true;
 # Reads `go test -json`: a line for each package, all output of what fails, the counts at the end. Fails with the tests, and if one was skipped.
 COUNT := go run .ci/count.go
 
-.PHONY: help run build test unit soak mutants bench fuzz lint generate check ci buf prepare baseline
+.PHONY: help run build test unit soak mutants bench parts fuzz lint generate check ci buf prepare baseline
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -57,14 +59,17 @@ unit: ## the fast tests: no Kafka, no browser
 	@mkdir -p $(LOGS)
 	@$(DESCRIPTORS) go test -json -race -shuffle=on -timeout 5m $(UNIT) | $(COUNT) $(LOGS)/unit.json
 
-soak: prepare ## all tests at full size; writes .tmp/soak/DATE.txt (hours)
+soak: prepare ## all tests and figures at full size; writes .tmp/soak/DATE.txt (hours)
 	@$(DESCRIPTORS) .ci/soak.sh
 
 mutants: ## break the hub in a dozen places; its tests must notice each
 	@.ci/mutants.sh
 
-bench: prepare ## benchmarks, each beside its reference in the same run
-	@$(DESCRIPTORS) go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 60m -p 1 $(BENCH)
+bench: prepare ## measures the whole, each figure beside its reference in the same run, and prints a table (ten minutes). BENCH='Delay|FanOut' chooses
+	@$(DESCRIPTORS) go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 60m ./edge/e2e
+
+parts: prepare ## benchmarks of the parts, for BENCHTIME (1s) each
+	@$(DESCRIPTORS) go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 60m -p 1 $(PARTS)
 
 fuzz: ## every fuzz test for FUZZTIME (30s)
 	@for package in $$(go list ./services/... ./edge/...); do \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the suites at full size, one after the other, and writes what they say to .tmp/soak/DATE.txt. Goes on after a failure and fails in the end.
+# Runs the suites and the benchmarks at full size, one after the other, and writes what they say to .tmp/soak/DATE.txt. Goes on after a failure and fails in the end.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

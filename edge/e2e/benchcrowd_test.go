@@ -1,185 +1,205 @@
 package e2e_test
 
 import (
-	"bytes"
-	"context"
+	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net/http"
-	"strconv"
+	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sys/unix"
 )
 
-// thinCrowd is many sockets of which only the records are counted, so that the client leaves the machine to the edge.
-type thinCrowd struct {
-	sockets []*socket
-	started atomic.Int64
-	records atomic.Int64
-	failed  atomic.Pointer[string] // the first error frame
-	wg      sync.WaitGroup
+// crowdOptions say what the sockets of a benchCrowd do.
+type crowdOptions struct {
+	address    string
+	path       func(i int) string
+	subscribes func(i int) []string // sent once a socket is open; nil: none
+	starts     int64                // `started` frames that are awaited; 0: one for each socket
+	stamped    bool                 // values are texts that begin with the time of their sending: keep the delays
 }
 
-// newThinCrowd opens n sockets and sends each its subscribes.
-func newThinCrowd(b *testing.B, p *pair, n int, subscribes func(i int) []string) *thinCrowd {
+// benchCrowd is many sockets that one goroutine reads by epoll, so that the client leaves the machine to the processes under test. It trusts
+// their frames; the proofs do not.
+type benchCrowd struct {
+	o       crowdOptions
+	epoll   int
+	members []*member
+	done    chan struct{}
+	started atomic.Int64
+	frames  atomic.Int64 // with records
+	records atomic.Int64
+	failed  atomic.Pointer[string] // the first error frame, goodbye or lost connection
+	leaving atomic.Bool
+
+	mu     sync.Mutex
+	delays []float64 // milliseconds
+	since  int64     // records that were sent before do not count as heard; Unix nanoseconds
+}
+
+// join opens n sockets, sends their subscribes and waits until all are started.
+func join(b *testing.B, n int, o crowdOptions) *benchCrowd {
 	b.Helper()
-	c := &thinCrowd{sockets: make([]*socket, n)}
-	gate := make(chan struct{}, 32)
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := &benchCrowd{o: o, epoll: epoll, members: make([]*member, n), done: make(chan struct{})}
+	go c.run()
 	var dials sync.WaitGroup
-	var want atomic.Int64
+	gate := make(chan struct{}, 16)
 	for i := range n {
 		gate <- struct{}{}
 		dials.Go(func() {
 			defer func() { <-gate }()
-			s, err := dialSocket(b.Context(), p.ws, "/ws", dialOptions{})
-			if err != nil {
-				b.Error(err)
-				return
-			}
-			c.sockets[i] = s
-			for _, text := range subscribes(i) {
-				want.Add(1)
-				if err := s.write(opText, []byte(text)); err != nil {
-					b.Error(err)
-				}
+			if err := c.open(i); err != nil {
+				c.fail(fmt.Sprintf("socket %d: %v", i, err))
 			}
 		})
 	}
 	dials.Wait()
-	if b.Failed() {
-		b.FailNow()
+	b.Cleanup(c.leave)
+	want := max(o.starts, 0)
+	if want == 0 {
+		want = int64(n)
 	}
-	for _, s := range c.sockets {
-		c.wg.Go(func() {
-			for {
-				_, message, err := s.next()
-				if err != nil {
-					return
-				}
-				switch {
-				case bytes.HasPrefix(message, []byte(`{"op":"started"`)):
-					c.started.Add(1)
-				case bytes.HasPrefix(message, []byte(`{"op":"error"`)):
-					failed := string(message)
-					c.failed.CompareAndSwap(nil, &failed)
-				case bytes.HasPrefix(message, []byte(`{"op":"records"`)):
-					c.records.Add(int64(bytes.Count(message, []byte(`"offset":`))))
-				}
-			}
-		})
-	}
-	ok := eventually(b.Context(), time.Minute, func() bool { return c.started.Load() == want.Load() || c.failed.Load() != nil })
-	if failed := c.failed.Load(); failed != nil || !ok {
-		b.Fatalf("%d of %d subscriptions started; the first error: %s", c.started.Load(), want.Load(), text(failed))
-	}
+	c.await(b, "subscriptions started", &c.started, want)
 	return c
 }
 
-func (c *thinCrowd) leave() {
-	for _, s := range c.sockets {
-		s.abort(true)
+func (c *benchCrowd) fail(text string) {
+	if !c.leaving.Load() {
+		c.failed.CompareAndSwap(nil, &text)
 	}
-	c.wg.Wait()
 }
 
-// memory of the edge after a collection: resident, and heap and stacks of Go in use.
-func edgeMemory(b *testing.B, p *pair) (rss, inUse float64) {
+// await waits until a counter of the crowd has come to a number.
+func (c *benchCrowd) await(b *testing.B, what string, counter *atomic.Int64, want int64) {
 	b.Helper()
-	for range 2 {
-		if code, _, err := get(b.Context(), "http://"+p.wsOps+"/debug/pprof/heap?gc=1"); err != nil || code != http.StatusOK {
-			b.Fatalf("collecting: %d, %v", code, err)
-		}
-	}
-	return float64(p.edge.rss()), metric(b, p.wsOps, "go_memstats_heap_alloc_bytes") + metric(b, p.wsOps, "go_memstats_stack_inuse_bytes")
-}
-
-// BenchmarkIdleSockets opens 5,000 sockets with a subscription each and nothing to read.
-func BenchmarkIdleSockets(b *testing.B) {
-	const n, warm = 5000, 500
-	kafka := broker(b)
-	j := newJudge(b, kafka)
-	for b.Loop() {
-		p := startPair(b, pairOptions{kafka: kafka, plain: true})
-		topic := j.topic(4)
-		subscribe := func(int) []string { return []string{`{"op":"subscribe","id":"a","topic":"` + topic + `"}`} }
-		first := newThinCrowd(b, p, warm, subscribe)
-		rss0, use0 := edgeMemory(b, p)
-		goroutines0 := metric(b, p.wsOps, "go_goroutines")
-		rest := newThinCrowd(b, p, n, subscribe)
-		rss1, use1 := edgeMemory(b, p)
-		goroutines1 := metric(b, p.wsOps, "go_goroutines")
-		idle := p.edge.cpu()
-		const watched = 20 * time.Second
-		pause(b.Context(), watched)
-		idle = p.edge.cpu() - idle
-		first.leave()
-		rest.leave()
-		kib := func(bytes float64) string { return fmt.Sprintf("%.2f KiB", bytes/1024) }
-		const target = 4096.0
-		rss, use := (rss1-rss0)/n, (use1-use0)/n
-		table.row(b, "memory per idle socket, 5,000 sockets, RSS", kib(rss), kib(target), rss/target, "<= 4 KB", rss <= target)
-		table.row(b, "memory per idle socket, 5,000 sockets, Go heap and stacks", kib(use), kib(target), use/target, "<= 4 KB", use <= target)
-		table.row(b, "goroutines of the edge with 5,000 sockets more", fmt.Sprint(goroutines1), fmt.Sprint(goroutines0), goroutines1/goroutines0, "constant", goroutines1-goroutines0 <= 32)
-		table.row(b, "CPU of the edge with 5,500 idle sockets (heartbeats)", fmt.Sprintf("%.1f %%", 100*idle.Seconds()/watched.Seconds()), "-", 0, "-", true)
+	eventually(b.Context(), 5*time.Minute, func() bool { return counter.Load() >= want || c.failed.Load() != nil })
+	if failed := c.failed.Load(); failed != nil || counter.Load() < want {
+		b.Fatalf("%d of %d %s; the first failure: %s", counter.Load(), want, what, text(failed))
 	}
 }
 
-// BenchmarkKeyedReaders compares what a delivery costs the edge with 10 keys and with 10,000, each read by a subscription of its own,
-// at the same rate of records.
-func BenchmarkKeyedReaders(b *testing.B) {
-	kafka := broker(b)
-	j := newJudge(b, kafka)
-	for b.Loop() {
-		few := keyedCost(b, j, kafka, 10, 10)
-		many := keyedCost(b, j, kafka, 10_000, 5_000)
-		table.row(b, "edge CPU per keyed delivery, 10,000 keys against 10", fmt.Sprintf("%.1f µs", many*1e6), fmt.Sprintf("%.1f µs", few*1e6), many/few, "<= 2", many <= 2*few)
+func (c *benchCrowd) open(i int) error {
+	addr, err := net.ResolveTCPAddr("tcp4", c.o.address)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	m := &member{fd: fd}
+	c.members[i] = m
+	wait := unix.Timeval{Sec: 60}
+	peer := &unix.SockaddrInet4{Port: addr.Port, Addr: [4]byte(addr.IP.To4())}
+	err = errors.Join(
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait),
+		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
+	)
+	if err == nil {
+		err = unix.Connect(fd, peer)
+	}
+	if err != nil {
+		return err
+	}
+	rest, err := handshake(fd, c.o.address, c.o.path(i))
+	if err != nil {
+		return err
+	}
+	if c.o.subscribes != nil {
+		for _, s := range c.o.subscribes(i) {
+			if err := m.send(opText, []byte(s)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.feed(m, rest)
+	c.mu.Unlock()
+	return unix.EpollCtl(c.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)})
+}
+
+// run reads until the crowd leaves.
+func (c *benchCrowd) run() {
+	defer close(c.done)
+	events := make([]unix.EpollEvent, 512)
+	buf := make([]byte, 256<<10)
+	for !c.leaving.Load() {
+		n, err := unix.EpollWait(c.epoll, events, 100)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			c.fail(err.Error())
+			return
+		}
+		c.mu.Lock()
+		for i := range max(n, 0) {
+			m := c.members[events[i].Fd]
+			switch n, err := unix.Read(m.fd, buf); {
+			case n > 0:
+				c.feed(m, buf[:n])
+			case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+			default:
+				c.fail(fmt.Sprintf("socket %d has ended: %v", events[i].Fd, err))
+				_ = unix.EpollCtl(c.epoll, unix.EPOLL_CTL_DEL, m.fd, nil)
+			}
+		}
+		c.mu.Unlock()
 	}
 }
 
-// keyedCost is the edge's CPU seconds for one delivery, without what it uses when no record comes.
-func keyedCost(b *testing.B, j *judge, kafka string, keys, sockets int) float64 {
-	b.Helper()
-	const partitions, perSecond, seconds = 4, 2000, 10
-	p := startPair(b, pairOptions{kafka: kafka, plain: true})
-	defer p.edge.kill()
-	defer p.service.kill()
-	topic := j.topic(partitions)
-	c := newThinCrowd(b, p, sockets, func(i int) (subscribes []string) {
-		for k := i; k < keys; k += sockets {
-			subscribes = append(subscribes, fmt.Sprintf(`{"op":"subscribe","id":"s%d","topic":%q,"keys":["k%d"]}`, k, topic, k))
-		}
-		return subscribes
-	})
-	defer c.leave()
-	idle := p.edge.cpu()
-	pause(b.Context(), seconds*time.Second)
-	idle = p.edge.cpu() - idle
+// forget begins to count anew, with delays of records that are sent from now on, and returns how many records there were.
+func (c *benchCrowd) forget() (records int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	records = c.records.Swap(0)
+	c.frames.Store(0)
+	c.delays, c.since = c.delays[:0], time.Now().UnixNano()
+	for _, m := range c.members {
+		m.heard = 0
+	}
+	return records
+}
 
-	hash := kgo.StickyKeyPartitioner(nil).ForTopic(topic)
-	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
-	defer cancel()
-	before := p.edge.cpu()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	const records = perSecond * seconds
-	began := time.Now()
-	for n := 0; n < records; <-tick.C {
-		for due := min(records, int(time.Since(began).Seconds()*perSecond)); n < due; n++ {
-			r := &kgo.Record{Topic: topic, Key: []byte("k" + strconv.Itoa(rand.IntN(keys))), Value: jsonValue(n)}
-			r.Partition = int32(hash.Partition(r, partitions))
-			j.client.Produce(ctx, r, nil)
+// sortedDelays are those since forget, in milliseconds.
+func (c *benchCrowd) sortedDelays() []float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(slices.Values(c.delays))
+}
+
+// heard is how long after a time each socket got its first record since forget, sorted, in milliseconds; those that got none are missing.
+func (c *benchCrowd) heard(since time.Time) (all []float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.members {
+		if m.heard > 0 {
+			all = append(all, float64(m.heard-since.UnixNano())/1e6)
 		}
 	}
-	await(b, time.Minute, "all keyed records", func() bool { return c.records.Load() >= records })
-	used := p.edge.cpu() - before - idle
-	if got := c.records.Load(); got != records {
-		b.Errorf("%d records delivered, want %d", got, records)
+	slices.Sort(all)
+	return all
+}
+
+// leave resets all connections. It may be called twice.
+func (c *benchCrowd) leave() {
+	if c.leaving.Swap(true) {
+		return
 	}
-	return used.Seconds() / records
+	<-c.done
+	for _, m := range c.members {
+		if m != nil {
+			_ = unix.Close(m.fd)
+		}
+	}
+	_ = unix.Close(c.epoll)
 }
 
 func text(s *string) string {

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // forks starts processes on one thread that lives as long as this binary: Pdeathsig fires when the thread that forked dies.
@@ -222,35 +224,31 @@ func (p *process) cpu() time.Duration {
 	return cpuOf(p.t, p.pid())
 }
 
+// cpuOf reads the kernel's CPU-time clock of a process (clock_getcpuclockid(3): the complement of the pid, and CPUCLOCK_SCHED).
 func cpuOf(t testing.TB, pid int) time.Duration {
 	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
+	var used unix.Timespec
+	if err := unix.ClockGettime(int32(^pid)<<3|2, &used); err != nil {
+		t.Fatalf("CPU time of process %d: %v", pid, err)
 	}
-	// The second field is the command in parentheses; utime and stime are fields 14 and 15 (proc(5)), in ticks of 10 ms.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	var ticks int64
-	for _, field := range fields[11:13] {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
+	return time.Duration(used.Nano())
 }
 
 // rss is the resident memory of the process in bytes.
 func (p *process) rss() int64 {
 	p.t.Helper()
-	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.pid()))
+	return rssOf(p.t, p.pid())
+}
+
+func rssOf(t testing.TB, pid int) int64 {
+	t.Helper()
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
 	pages, err := strconv.ParseInt(strings.Fields(string(statm))[1], 10, 64)
 	if err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return pages * int64(os.Getpagesize())
 }

@@ -1,6 +1,10 @@
-// Command pollbench is the reference that Tailrace is measured against: a bare loop around Poll of the same Kafka client, in a process
-// of its own. It reads a topic from its start and prints one line of JSON; with -latency it reads live records instead, whose values
-// begin with the time of their sending in Unix nanoseconds.
+// Command pollbench is what Tailrace is measured against, in a process of its own. It prints its results as lines of JSON.
+//
+//	pollbench -topic T            a bare loop around Poll of the same Kafka client reads a topic from its start
+//	pollbench -topic T -latency   the same, live: values begin with the time of their sending in Unix nanoseconds
+//	pollbench -first              how long consumers wait for a first record, of each topic that a line on standard input names
+//	pollbench -writes ADDRESS     a bare loop that writes ready WebSocket frames to all sockets, one after the other
+//	pollbench -bridge ADDRESS     the naive bridge: a Kafka consumer for each WebSocket
 package main
 
 import (
@@ -8,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -18,73 +23,122 @@ import (
 	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
 )
 
-// result is what is printed.
-type result struct {
-	Records    int     `json:"records"`
-	Bytes      int     `json:"bytes"`
-	Seconds    float64 `json:"seconds"`    // from assign to the last record
-	CPUSeconds float64 `json:"cpuSeconds"` // user and system, in that time
-	P50        float64 `json:"p50"`        // milliseconds; with -latency
-	P99        float64 `json:"p99"`        // milliseconds; with -latency
+// settings are the flags.
+type settings struct {
+	brokers, topic string
+	records, skip  int
+	latency, first bool
+	writes, bridge string
+	sockets        int
 }
 
 func main() {
-	brokers := flag.String("brokers", "127.0.0.1:9092", "bootstrap servers")
-	topic := flag.String("topic", "", "topic to read")
-	records := flag.Int("records", 1_000_000, "records to read before the end")
-	latency := flag.Bool("latency", false, "read live records and measure their delay")
+	var s settings
+	flag.StringVar(&s.brokers, "brokers", "127.0.0.1:9092", "bootstrap servers")
+	flag.StringVar(&s.topic, "topic", "", "topic to read")
+	flag.IntVar(&s.records, "records", 1_000_000, "records to read before the end")
+	flag.BoolVar(&s.latency, "latency", false, "read live records and measure their delay")
+	flag.IntVar(&s.skip, "skip", 0, "records at the beginning whose delay does not count")
+	flag.BoolVar(&s.first, "first", false, "measure the time to the first record of each topic named on standard input")
+	flag.StringVar(&s.writes, "writes", "", "write ready frames to the WebSockets that come to this `address`")
+	flag.IntVar(&s.sockets, "sockets", 1, "how many sockets -writes waits for")
+	flag.StringVar(&s.bridge, "bridge", "", "serve WebSockets on this `address`, with a consumer for each")
 	flag.Parse()
-	if err := run(*brokers, *topic, *records, *latency); err != nil {
+	if err := run(&s); err != nil {
 		fmt.Fprintln(os.Stderr, "pollbench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(brokers, topic string, records int, latency bool) (err error) {
-	consumer, err := confluent.NewConsumer(&confluent.ConfigMap{
+func run(s *settings) error {
+	switch {
+	case s.first:
+		return first(s.brokers, os.Stdin)
+	case s.writes != "":
+		return writes(s.writes, s.sockets, os.Stdin)
+	case s.bridge != "":
+		return bridge(s.bridge, s.brokers)
+	default:
+		return read(s)
+	}
+}
+
+// result of reading.
+type result struct {
+	Records    int     `json:"records"`
+	Bytes      int     `json:"bytes"`
+	Seconds    float64 `json:"seconds"`    // from assign to the last record
+	CPUSeconds float64 `json:"cpuSeconds"` // user and system, in that time; after -skip
+	P50        float64 `json:"p50"`        // milliseconds; with -latency
+	P99        float64 `json:"p99"`        // milliseconds; with -latency
+}
+
+func newConsumer(brokers string, more confluent.ConfigMap) (*confluent.Consumer, error) {
+	config := confluent.ConfigMap{
 		"bootstrap.servers":      brokers,
 		"group.id":               "pollbench", // demanded by the client; assign joins no group
 		"enable.auto.commit":     false,
 		"enable.metrics.push":    false,
 		"fetch.queue.backoff.ms": 1, // the default, 1000, stalls bulk reads
 		"fetch.wait.max.ms":      100,
-	})
-	if err != nil {
-		return fmt.Errorf("creating the consumer: %w", err)
 	}
-	defer func() { err = errors.Join(err, consumer.Close()) }()
+	maps.Copy(config, more)
+	consumer, err := confluent.NewConsumer(&config)
+	if err != nil {
+		return nil, fmt.Errorf("creating a consumer: %w", err)
+	}
+	return consumer, nil
+}
+
+// assignment is all partitions of a topic, at their starts or ends.
+func assignment(consumer *confluent.Consumer, topic string, end bool) (all []confluent.TopicPartition, err error) {
 	metadata, err := consumer.GetMetadata(&topic, false, 10_000)
 	if err != nil {
-		return fmt.Errorf("describing %q: %w", topic, err)
+		return nil, fmt.Errorf("describing %q: %w", topic, err)
 	}
-	var assignment []confluent.TopicPartition
 	for _, p := range metadata.Topics[topic].Partitions {
 		low, high, err := consumer.QueryWatermarkOffsets(topic, p.ID, 10_000)
 		if err != nil {
-			return fmt.Errorf("asking for the offsets of partition %d: %w", p.ID, err)
+			return nil, fmt.Errorf("asking for the offsets of partition %d: %w", p.ID, err)
 		}
 		at := confluent.Offset(low)
-		if latency {
+		if end {
 			at = confluent.Offset(high)
 		}
-		assignment = append(assignment, confluent.TopicPartition{Topic: &topic, Partition: p.ID, Offset: at})
+		all = append(all, confluent.TopicPartition{Topic: &topic, Partition: p.ID, Offset: at})
+	}
+	return all, nil
+}
+
+func read(s *settings) (err error) {
+	consumer, err := newConsumer(s.brokers, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, consumer.Close()) }()
+	partitions, err := assignment(consumer, s.topic, s.latency)
+	if err != nil {
+		return err
 	}
 	var out result
 	var delays []float64
 	cpu, began := cpuTime(), time.Now()
-	if err := consumer.Assign(assignment); err != nil {
+	if err := consumer.Assign(partitions); err != nil {
 		return fmt.Errorf("assigning: %w", err)
 	}
-	if latency {
+	if s.latency {
 		fmt.Println("assigned")
 	}
-	for out.Records < records {
+	for out.Records < s.records {
 		switch event := consumer.Poll(100).(type) {
 		case *confluent.Message:
 			out.Records++
 			out.Bytes += len(event.Value)
-			if latency {
+			if s.latency {
 				delays = append(delays, delay(event.Value))
+				if out.Records == s.skip {
+					delays, cpu = delays[:0], cpuTime()
+				}
 			}
 		case confluent.Error:
 			return fmt.Errorf("polling: %w", event)
@@ -92,7 +146,7 @@ func run(brokers, topic string, records int, latency bool) (err error) {
 	}
 	out.Seconds = time.Since(began).Seconds()
 	out.CPUSeconds = (cpuTime() - cpu).Seconds()
-	if latency {
+	if s.latency {
 		slices.Sort(delays)
 		out.P50, out.P99 = delays[len(delays)/2], delays[len(delays)*99/100]
 	}
