@@ -157,6 +157,32 @@ func TestKeysAndPartitionsReachTheEdge(t *testing.T) {
 	}
 }
 
+// TestTheServiceSaysWhereKeysLie: an edge looks for keys where the service's configuration says that the topic's producers put them.
+func TestTheServiceSaysWhereKeysLie(t *testing.T) {
+	for _, p := range []hub.Partitioner{hub.Murmur2, hub.CRC32, hub.FNV1a, hub.Anywhere} {
+		t.Run(p.String(), func(t *testing.T) {
+			const partitions, keys = 5, 7
+			st := newStore(partitions)
+			st.SetPartitioner(p)
+			h := newHub(t, newSource(t, nil, newService(t, st).address), nil)
+			var readers []*reader
+			for n := range keys {
+				readers = append(readers, newReader(t, st, h, hub.Request{Keys: [][]byte{text(n).Key}}))
+			}
+			for n := range keys {
+				at := p.Partition(text(n).Key, partitions)
+				if at < 0 {
+					at = int32(n % partitions)
+				}
+				st.add(at, text(n))
+			}
+			for n, r := range readers {
+				r.until(fmt.Sprintf("the record of key %d", n), func() bool { return r.records == 1 })
+			}
+		})
+	}
+}
+
 func TestTheEdgeIsToldWhatTheServiceIsTold(t *testing.T) {
 	st := newStore(2)
 	for n := range 20 {

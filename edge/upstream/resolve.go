@@ -99,6 +99,20 @@ func readStarted(m *wirev1.SubscribeResponse) (*tailracev1.Started, error) {
 	return started, nil
 }
 
+// partitioner is what `started` says of it. A service that is newer than this edge may know others.
+func partitioner(p tailracev1.Partitioner) hub.Partitioner {
+	switch p {
+	case tailracev1.Partitioner_PARTITIONER_UNSPECIFIED, tailracev1.Partitioner_PARTITIONER_MURMUR2:
+		return hub.Murmur2
+	case tailracev1.Partitioner_PARTITIONER_CRC32:
+		return hub.CRC32
+	case tailracev1.Partitioner_PARTITIONER_FNV1A:
+		return hub.FNV1a
+	default:
+		return hub.Anywhere
+	}
+}
+
 // resolved is what `started` says of a query. For positions the hub wants them as they were asked for; where `started` has another one the asked
 // one was not in the log (or it is another log), and `started` has the oldest. Otherwise log has it; without, it is not known, and 0 as good as any.
 func resolved(m *tailracev1.Started, log *tailracev1.Topic, q hub.Query) hub.Resolved {
@@ -112,7 +126,7 @@ func resolved(m *tailracev1.Started, log *tailracev1.Topic, q hub.Query) hub.Res
 			oldest[p.GetPartition()] = p.GetStart()
 		}
 	}
-	res := hub.Resolved{TopicID: m.GetTopicId(), Count: m.GetPartitionCount(), Partitions: make([]hub.ResolvedPartition, len(m.GetPartitions()))}
+	res := hub.Resolved{TopicID: m.GetTopicId(), Count: m.GetPartitionCount(), Partitioner: partitioner(m.GetPartitioner()), Partitions: make([]hub.ResolvedPartition, len(m.GetPartitions()))}
 	for i, p := range m.GetPartitions() {
 		start := p.GetStart()
 		r := hub.ResolvedPartition{Partition: p.GetPartition(), Start: start, End: max(p.GetEnd(), start), Incomplete: p.GetIncomplete()}

@@ -3,8 +3,8 @@ package hub
 // For tests in package hub_test.
 
 var (
-	Murmur2    = murmur2
-	TurnChunks = turnChunks
+	HashMurmur2 = murmur2
+	TurnChunks  = turnChunks
 )
 
 // Pinned returns the Seq of the segment that a subscription keeps.

@@ -10,7 +10,14 @@ import (
 // rehash adds the partitions that keys hash to now. The old ones stay.
 func (s *Subscription) rehash() {
 	for key := range s.filter.keys {
-		s.await(PartitionOf([]byte(key), s.count))
+		at := s.filter.partitioner.Partition([]byte(key), s.count)
+		if at >= 0 {
+			s.await(at)
+			continue
+		}
+		for p := range s.count {
+			s.await(p)
+		}
 	}
 }
 

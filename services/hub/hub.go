@@ -75,9 +75,11 @@ type Request struct {
 
 // Started tells how a subscription was resolved.
 type Started struct {
-	TopicID    string
-	Count      int32 // partitions of the topic
-	Partitions []StartedPartition
+	TopicID string
+	Count   int32 // partitions of the topic
+	// Partitioner is how the topic's producers place keys.
+	Partitioner Partitioner
+	Partitions  []StartedPartition
 }
 
 // StartedPartition is where reading begins, and where the end was then.

@@ -30,6 +30,4 @@ func murmur2(key []byte) uint32 {
 }
 
 // PartitionOf is the partition that a key hashes to among count, as Kafka's Java client chooses it.
-func PartitionOf(key []byte, count int32) int32 {
-	return int32(murmur2(key)&0x7fffffff) % count
-}
+func PartitionOf(key []byte, count int32) int32 { return Murmur2.Partition(key, count) }

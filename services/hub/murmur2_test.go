@@ -16,7 +16,7 @@ func TestMurmur2(t *testing.T) {
 		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
 		"abc": 479470107,
 	} {
-		if got := int32(hub.Murmur2([]byte(key))); got != want {
+		if got := int32(hub.HashMurmur2([]byte(key))); got != want {
 			t.Errorf("murmur2(%q) = %d, want %d", key, got, want)
 		}
 	}

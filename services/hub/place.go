@@ -16,7 +16,7 @@ func (o *opening) subscribe() *Subscription {
 	}
 	s := &Subscription{
 		hub: o.hub, topic: t, waker: o.waker, token: o.token, count: t.number, policy: o.request.OnOutOfRange,
-		started: &Started{TopicID: t.id, Count: t.number, Partitions: make([]StartedPartition, len(o.scope))},
+		started: &Started{TopicID: t.id, Count: t.number, Partitioner: t.partitioner, Partitions: make([]StartedPartition, len(o.scope))},
 		limits:  newLimits(o.request), slow: newSlowness(o.request.Slow),
 	}
 	if s.slow != nil {
@@ -84,6 +84,8 @@ func (o *opening) filter() *filter {
 		hashed: r.Partitions == nil && o.hashes(),
 		grows:  r.Partitions == nil && !o.hashes() && o.skips(),
 		told:   make([]int64, len(o.scope)),
+
+		partitioner: o.topic.partitioner,
 	}
 	for i := range o.scope {
 		f.told[i] = o.begin[i].next

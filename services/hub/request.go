@@ -71,10 +71,7 @@ func (o *opening) choose() error {
 	}
 	var hashed map[int32]struct{}
 	if o.hashes() {
-		hashed = make(map[int32]struct{}, len(r.Keys))
-		for _, key := range r.Keys {
-			hashed[PartitionOf(key, count)] = struct{}{}
-		}
+		hashed, _ = o.topic.partitioner.hashed(r.Keys, count)
 	}
 	o.scope = o.scope[:0]
 	for p := range count {

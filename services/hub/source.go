@@ -68,9 +68,11 @@ type Query struct {
 
 // Resolved is the answer to a Query.
 type Resolved struct {
-	TopicID    string
-	Count      int32 // partitions of the topic
-	Partitions []ResolvedPartition
+	TopicID string
+	Count   int32 // partitions of the topic
+	// Partitioner is how the topic's producers place keys. It is configured, and always the same for a topic.
+	Partitioner Partitioner
+	Partitions  []ResolvedPartition
 }
 
 // ResolvedPartition is where a partition stands: Oldest <= Start <= End where Start was resolved. For positions, Start is the position

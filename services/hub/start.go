@@ -19,10 +19,11 @@ type opening struct {
 	asked map[int32]struct{} // Request.Partitions; nil: all
 	named map[int32]Position // Request.Start.Positions, for AtPositions
 
-	resolved map[int32]answer // nil: nothing is resolved yet
-	topicID  string
-	count    int32
-	twice    bool // positions beyond the end were resolved twice
+	resolved    map[int32]answer // nil: nothing is resolved yet
+	topicID     string
+	partitioner Partitioner
+	count       int32
+	twice       bool // positions beyond the end were resolved twice
 
 	// What open finds out.
 	scope []int32
@@ -183,7 +184,7 @@ func (o *opening) answer(res Resolved, asked Seq) {
 	if o.resolved == nil || o.topicID != res.TopicID {
 		o.resolved = make(map[int32]answer, len(res.Partitions))
 	}
-	o.topicID, o.count = res.TopicID, res.Count
+	o.topicID, o.count, o.partitioner = res.TopicID, res.Count, res.Partitioner
 	for _, p := range res.Partitions {
 		o.resolved[p.Partition] = answer{p, asked}
 	}
@@ -235,6 +236,7 @@ func (o *opening) plan() (*need, error) {
 			return &need{settle: true, resolve: true}, nil
 		}
 		t.adopt(o.topicID, o.count)
+		t.partitioner = o.partitioner
 	}
 	if len(t.parts) == 0 {
 		return &need{resolve: true}, nil

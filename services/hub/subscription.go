@@ -52,6 +52,8 @@ type filter struct {
 	told    []int64   // position of each partition of scope (or, all, of each) as told
 	waiting []int32   // partitions gained, whose start is not known yet
 	lanes   []laneKey // of this subscription alone
+
+	partitioner Partitioner // of hashed
 }
 
 type subTerm struct {

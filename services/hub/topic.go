@@ -31,19 +31,20 @@ type Topic struct {
 	movers   atomic.Pointer[[]Waker]
 	overdue  atomic.Pointer[overdue] // nil: nothing is
 
-	mu       sync.Mutex // guards the fields below; short
-	id       string
-	parts    []partition // those from number on are over, in a log that had more
-	number   int32       // of partitions
-	shrunk   Seq         // after the last Topology that lowered number
-	controlq []control   // what controls points to, and room behind it
-	seg      *segment    // the open one
-	entries  []*Entry    // its data
-	n        int         // entries in it, published or not
-	capacity int         // of the next one
-	added    int64       // bytes put since they were charged
-	touched  int64       // when anything was put, by the keeper's clock
-	pace     pace
+	mu          sync.Mutex // guards the fields below; short
+	id          string
+	parts       []partition // those from number on are over, in a log that had more
+	number      int32       // of partitions
+	shrunk      Seq         // after the last Topology that lowered number
+	partitioner Partitioner
+	controlq    []control // what controls points to, and room behind it
+	seg         *segment  // the open one
+	entries     []*Entry  // its data
+	n           int       // entries in it, published or not
+	capacity    int       // of the next one
+	added       int64     // bytes put since they were charged
+	touched     int64     // when anything was put, by the keeper's clock
+	pace        pace
 
 	feedMu  sync.Mutex // guards the fields below
 	feedSeg *segment

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
+
+	"tailrace.dev/tailrace/services/hub"
 )
 
 // Isolation says which records readers see: Kafka's isolation.level.
@@ -28,6 +30,9 @@ type Config struct {
 	// Properties is the repeated flag -kafka.property: librdkafka properties for all clients, such as security.protocol. Those
 	// that correctness depends on are refused, with the reason.
 	Properties map[string]string
+	// Partitioners is the flag -kafka.partitioner: how the producers of a topic choose the partition of a key, by topic, or "*" for all others;
+	// default hub.Murmur2. Records that are published here go the same way.
+	Partitioners map[string]hub.Partitioner
 	// Isolation is the flag -kafka.isolation; default read_committed.
 	Isolation Isolation
 	// Consumers is the flag -kafka.consumers: how many consumers share the followed partitions; default 1, at most 16.
@@ -59,6 +64,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Properties:     map[string]string{},
+		Partitioners:   map[string]hub.Partitioner{},
 		Isolation:      ReadCommitted,
 		Consumers:      1,
 		HistoryReaders: 8,
@@ -89,7 +95,7 @@ var ownProperties = map[string]string{
 	"enable.idempotence":                    "a retry inside librdkafka must not double a record",
 	"acks":                                  "acknowledged means: by all in-sync replicas",
 	"request.required.acks":                 "acknowledged means: by all in-sync replicas",
-	"partitioner":                           "keys lie where Kafka's Java client puts them (murmur2), and key subscriptions look for them there",
+	"partitioner":                           "use -kafka.partitioner: key subscriptions look for keys there",
 	"message.timeout.ms":                    "outcomes are told by the service's own publish timeout",
 	"delivery.timeout.ms":                   "outcomes are told by the service's own publish timeout",
 	"message.max.bytes":                     "the broker is to judge the size of a record",
@@ -148,6 +154,14 @@ func (c Config) Validate() error {
 		}
 	}
 	return nil
+}
+
+// partitioner is how the producers of a topic choose the partition of a key.
+func (c Config) partitioner(topic string) hub.Partitioner {
+	if p, ok := c.Partitioners[topic]; ok {
+		return p
+	}
+	return c.Partitioners["*"]
 }
 
 // mask hides the value of a property that holds a secret.

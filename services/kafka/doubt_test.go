@@ -85,7 +85,7 @@ func testMisplacedKeys(t *testing.T, cluster *kafkatest.Cluster) {
 	if got := c.Misplaced(); got != wrong || wrong == 0 {
 		t.Errorf("got %d misplaced, want %d", got, wrong)
 	}
-	if n := log.with("keys do not lie where murmur2 puts them", "topic="+topic+" "); n != 1 {
+	if n := log.with("keys do not lie where the partitioner puts them", "topic="+topic+" "); n != 1 {
 		t.Errorf("%d warnings, want 1", n)
 	}
 }

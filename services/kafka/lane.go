@@ -3,8 +3,6 @@ package kafka
 import (
 	"math/rand/v2"
 	"time"
-
-	"tailrace.dev/tailrace/services/hub"
 )
 
 // age is for how long the leader has owed an answer.
@@ -204,11 +202,8 @@ func (a *admission) slow(p *pending, now time.Time) bool {
 	return l != nil && (l.leader < 0 || l.age(now) >= suspectAfter)
 }
 
-// choose is the partition of a record. With a key it is the one where Kafka's Java client puts it; without, one whose leader is there.
-func (a *admission) choose(topic string, key []byte, info *topicInfo, cost int64, now time.Time) int32 {
-	if key != nil {
-		return hub.PartitionOf(key, info.count)
-	}
+// choose is the partition of a record that may lie in any: one whose leader is there.
+func (a *admission) choose(topic string, info *topicInfo, cost int64, now time.Time) int32 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.sticky[topic]

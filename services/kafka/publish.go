@@ -163,7 +163,12 @@ func (c *Client) begin(ctx context.Context, caller string, to *destination, r *t
 		if r.Partition != nil {
 			return *r.Partition
 		}
-		return c.producer.admission.choose(to.topic, r.Key, &to.info, p.cost, now)
+		if r.Key != nil {
+			if at := c.cfg.partitioner(to.topic).Partition(r.Key, to.info.count); at >= 0 {
+				return at
+			}
+		}
+		return c.producer.admission.choose(to.topic, &to.info, p.cost, now)
 	}
 	p.partition = at()
 	if !c.producer.admission.lively(to.topic, p.partition, now) && now.Sub(to.info.at) > infoAge {

@@ -84,8 +84,9 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 			partitions[i] = int32(i)
 		}
 	}
+	partitioner := c.cfg.partitioner(topic)
 	if q.Start.Kind == hub.Last && q.Keys != nil && q.KeyScope != hub.KeyScopeAll {
-		partitions = hashed(q.Keys, info.count, partitions)
+		partitions = partitioner.Among(partitions, q.Keys, info.count)
 	}
 	var starts map[int32]offset
 	if q.Start.Kind == hub.AtTime {
@@ -107,7 +108,7 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 		c.recent.put(info.id, bounds)
 	}
 	var failed []error
-	r := hub.Resolved{TopicID: info.id, Count: info.count, Partitions: make([]hub.ResolvedPartition, 0, len(partitions))}
+	r := hub.Resolved{TopicID: info.id, Count: info.count, Partitioner: partitioner, Partitions: make([]hub.ResolvedPartition, 0, len(partitions))}
 	for _, p := range partitions {
 		b := bounds[p]
 		if b.err == nil && starts != nil {
@@ -153,13 +154,4 @@ func (c *Client) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 		return hub.Resolved{}, failed[0]
 	}
 	return hub.Resolved{}, &partlyError{failed[0]}
-}
-
-// hashed are those of the partitions that keys hash to.
-func hashed(keys [][]byte, count int32, among []int32) []int32 {
-	hit := make(map[int32]struct{}, len(keys))
-	for _, key := range keys {
-		hit[hub.PartitionOf(key, count)] = struct{}{}
-	}
-	return slices.DeleteFunc(slices.Clone(among), func(p int32) bool { _, ok := hit[p]; return !ok })
 }

@@ -45,6 +45,7 @@ var behaviours = map[string]func(t *testing.T, cluster *kafkatest.Cluster){
 	"publish keeps order":                           testPublishOrder,
 	"publish to partitions just added":              testPublishGrowth,
 	"keys lie where the Java client puts them":      testPartitioner,
+	"keys lie where librdkafka puts them":           testPartitioners,
 	"topics are described":                          testTopics,
 	"subscribers of a hub get the log":              testHub,
 	"a transaction that is left open is named":      testHeldPartition,

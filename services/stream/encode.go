@@ -39,7 +39,7 @@ func shadow(event proto.Message) (*wirev1.SubscribeResponse, error) {
 }
 
 func startedMessage(s hub.Started) *tailracev1.Started {
-	m := &tailracev1.Started{TopicId: s.TopicID, PartitionCount: s.Count, Partitions: make([]*tailracev1.StartedPartition, len(s.Partitions))}
+	m := &tailracev1.Started{TopicId: s.TopicID, PartitionCount: s.Count, Partitioner: tailracev1.Partitioner(s.Partitioner + 1), Partitions: make([]*tailracev1.StartedPartition, len(s.Partitions))}
 	for i, p := range s.Partitions {
 		m.Partitions[i] = &tailracev1.StartedPartition{Partition: p.Partition, Start: p.Start, End: p.End, Incomplete: p.Incomplete}
 	}

@@ -33,7 +33,7 @@ type KeyScope int32
 const (
 	// HASHED for the starts latest and last, ALL_PARTITIONS for earliest and time.
 	KeyScope_KEY_SCOPE_UNSPECIFIED KeyScope = 0
-	// Only the partition that the key hashes to (murmur2, as Kafka's Java client does it).
+	// Only the partition that the key hashes to (by the topic's partitioner, which Started tells).
 	KeyScope_KEY_SCOPE_HASHED KeyScope = 1
 	// All partitions of the request. Right where the partition count changed or another partitioner wrote.
 	KeyScope_KEY_SCOPE_ALL_PARTITIONS KeyScope = 2
@@ -258,6 +258,67 @@ func (SlowPolicy) EnumDescriptor() ([]byte, []int) {
 	return file_tailrace_v1_stream_service_proto_rawDescGZIP(), []int{3}
 }
 
+// Partitioner is how the producers of a topic choose the partition of a key.
+type Partitioner int32
+
+const (
+	// Not told: murmur2.
+	Partitioner_PARTITIONER_UNSPECIFIED Partitioner = 0
+	// Of Kafka's Java client; librdkafka's murmur2_random.
+	Partitioner_PARTITIONER_MURMUR2 Partitioner = 1
+	// librdkafka's default, consistent_random. The empty key lies anywhere.
+	Partitioner_PARTITIONER_CRC32 Partitioner = 2
+	// Of Sarama; librdkafka's fnv1a_random.
+	Partitioner_PARTITIONER_FNV1A Partitioner = 3
+	// Something else: a key may lie in any partition, and is looked for in all.
+	Partitioner_PARTITIONER_ANY Partitioner = 4
+)
+
+// Enum value maps for Partitioner.
+var (
+	Partitioner_name = map[int32]string{
+		0: "PARTITIONER_UNSPECIFIED",
+		1: "PARTITIONER_MURMUR2",
+		2: "PARTITIONER_CRC32",
+		3: "PARTITIONER_FNV1A",
+		4: "PARTITIONER_ANY",
+	}
+	Partitioner_value = map[string]int32{
+		"PARTITIONER_UNSPECIFIED": 0,
+		"PARTITIONER_MURMUR2":     1,
+		"PARTITIONER_CRC32":       2,
+		"PARTITIONER_FNV1A":       3,
+		"PARTITIONER_ANY":         4,
+	}
+)
+
+func (x Partitioner) Enum() *Partitioner {
+	p := new(Partitioner)
+	*p = x
+	return p
+}
+
+func (x Partitioner) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Partitioner) Descriptor() protoreflect.EnumDescriptor {
+	return file_tailrace_v1_stream_service_proto_enumTypes[4].Descriptor()
+}
+
+func (Partitioner) Type() protoreflect.EnumType {
+	return &file_tailrace_v1_stream_service_proto_enumTypes[4]
+}
+
+func (x Partitioner) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Partitioner.Descriptor instead.
+func (Partitioner) EnumDescriptor() ([]byte, []int) {
+	return file_tailrace_v1_stream_service_proto_rawDescGZIP(), []int{4}
+}
+
 // Ordering says what a group keeps in order.
 type Ordering int32
 
@@ -295,11 +356,11 @@ func (x Ordering) String() string {
 }
 
 func (Ordering) Descriptor() protoreflect.EnumDescriptor {
-	return file_tailrace_v1_stream_service_proto_enumTypes[4].Descriptor()
+	return file_tailrace_v1_stream_service_proto_enumTypes[5].Descriptor()
 }
 
 func (Ordering) Type() protoreflect.EnumType {
-	return &file_tailrace_v1_stream_service_proto_enumTypes[4]
+	return &file_tailrace_v1_stream_service_proto_enumTypes[5]
 }
 
 func (x Ordering) Number() protoreflect.EnumNumber {
@@ -308,7 +369,7 @@ func (x Ordering) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Ordering.Descriptor instead.
 func (Ordering) EnumDescriptor() ([]byte, []int) {
-	return file_tailrace_v1_stream_service_proto_rawDescGZIP(), []int{4}
+	return file_tailrace_v1_stream_service_proto_rawDescGZIP(), []int{5}
 }
 
 // InitialPosition says where a group begins in a partition without a committed offset.
@@ -348,11 +409,11 @@ func (x InitialPosition) String() string {
 }
 
 func (InitialPosition) Descriptor() protoreflect.EnumDescriptor {
-	return file_tailrace_v1_stream_service_proto_enumTypes[5].Descriptor()
+	return file_tailrace_v1_stream_service_proto_enumTypes[6].Descriptor()
 }
 
 func (InitialPosition) Type() protoreflect.EnumType {
-	return &file_tailrace_v1_stream_service_proto_enumTypes[5]
+	return &file_tailrace_v1_stream_service_proto_enumTypes[6]
 }
 
 func (x InitialPosition) Number() protoreflect.EnumNumber {
@@ -361,7 +422,7 @@ func (x InitialPosition) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use InitialPosition.Descriptor instead.
 func (InitialPosition) EnumDescriptor() ([]byte, []int) {
-	return file_tailrace_v1_stream_service_proto_rawDescGZIP(), []int{5}
+	return file_tailrace_v1_stream_service_proto_rawDescGZIP(), []int{6}
 }
 
 // PublishOutcome says what is certain about a record that was not acknowledged.
@@ -401,11 +462,11 @@ func (x PublishOutcome) String() string {
 }
 
 func (PublishOutcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_tailrace_v1_stream_service_proto_enumTypes[6].Descriptor()
+	return file_tailrace_v1_stream_service_proto_enumTypes[7].Descriptor()
 }
 
 func (PublishOutcome) Type() protoreflect.EnumType {
-	return &file_tailrace_v1_stream_service_proto_enumTypes[6]
+	return &file_tailrace_v1_stream_service_proto_enumTypes[7]
 }
 
 func (x PublishOutcome) Number() protoreflect.EnumNumber {
@@ -414,7 +475,7 @@ func (x PublishOutcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PublishOutcome.Descriptor instead.
 func (PublishOutcome) EnumDescriptor() ([]byte, []int) {
-	return file_tailrace_v1_stream_service_proto_rawDescGZIP(), []int{6}
+	return file_tailrace_v1_stream_service_proto_rawDescGZIP(), []int{7}
 }
 
 // Start says where a subscription begins.
@@ -1066,8 +1127,10 @@ type Started struct {
 	Partitions []*StartedPartition `protobuf:"bytes,2,rep,name=partitions,proto3" json:"partitions,omitempty"`
 	// Number of partitions that the topic has, read or not: what keys hash over.
 	PartitionCount int32 `protobuf:"varint,3,opt,name=partition_count,json=partitionCount,proto3" json:"partition_count,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// How keys hash over them.
+	Partitioner   Partitioner `protobuf:"varint,4,opt,name=partitioner,proto3,enum=tailrace.v1.Partitioner" json:"partitioner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Started) Reset() {
@@ -1119,6 +1182,13 @@ func (x *Started) GetPartitionCount() int32 {
 		return x.PartitionCount
 	}
 	return 0
+}
+
+func (x *Started) GetPartitioner() Partitioner {
+	if x != nil {
+		return x.Partitioner
+	}
+	return Partitioner_PARTITIONER_UNSPECIFIED
 }
 
 // StartedPartition is where reading begins in one partition.
@@ -2289,7 +2359,7 @@ type PublishRecord struct {
 	Value []byte `protobuf:"bytes,2,opt,name=value,proto3,oneof" json:"value,omitempty"`
 	// Headers; order and repeated names are kept. A name must not contain NUL.
 	Headers []*Header `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty"`
-	// Partition to append to; absent: by the key's hash (murmur2), or any for records without key.
+	// Partition to append to; absent: by the key's hash (see Partitioner), or any for records without key.
 	Partition     *int32 `protobuf:"varint,4,opt,name=partition,proto3,oneof" json:"partition,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2931,13 +3001,14 @@ const file_tailrace_v1_stream_service_proto_rawDesc = "" +
 	"\x03gap\x18\x04 \x01(\v2\x10.tailrace.v1.GapH\x00R\x03gap\x123\n" +
 	"\btopology\x18\x05 \x01(\v2\x15.tailrace.v1.TopologyH\x00R\btopology\x126\n" +
 	"\theartbeat\x18\x06 \x01(\v2\x16.tailrace.v1.HeartbeatH\x00R\theartbeatB\a\n" +
-	"\x05event\"\x8c\x01\n" +
+	"\x05event\"\xc8\x01\n" +
 	"\aStarted\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\tR\atopicId\x12=\n" +
 	"\n" +
 	"partitions\x18\x02 \x03(\v2\x1d.tailrace.v1.StartedPartitionR\n" +
 	"partitions\x12'\n" +
-	"\x0fpartition_count\x18\x03 \x01(\x05R\x0epartitionCount\"x\n" +
+	"\x0fpartition_count\x18\x03 \x01(\x05R\x0epartitionCount\x12:\n" +
+	"\vpartitioner\x18\x04 \x01(\x0e2\x18.tailrace.v1.PartitionerR\vpartitioner\"x\n" +
 	"\x10StartedPartition\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x14\n" +
 	"\x05start\x18\x02 \x01(\x03R\x05start\x12\x10\n" +
@@ -3079,7 +3150,13 @@ const file_tailrace_v1_stream_service_proto_rawDesc = "" +
 	"\x14SLOW_POLICY_CATCH_UP\x10\x01\x12\x14\n" +
 	"\x10SLOW_POLICY_SKIP\x10\x02\x12\x18\n" +
 	"\x14SLOW_POLICY_CONFLATE\x10\x03\x12\x14\n" +
-	"\x10SLOW_POLICY_FAIL\x10\x04*I\n" +
+	"\x10SLOW_POLICY_FAIL\x10\x04*\x86\x01\n" +
+	"\vPartitioner\x12\x1b\n" +
+	"\x17PARTITIONER_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13PARTITIONER_MURMUR2\x10\x01\x12\x15\n" +
+	"\x11PARTITIONER_CRC32\x10\x02\x12\x15\n" +
+	"\x11PARTITIONER_FNV1A\x10\x03\x12\x13\n" +
+	"\x0fPARTITIONER_ANY\x10\x04*I\n" +
 	"\bOrdering\x12\x18\n" +
 	"\x14ORDERING_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fORDERING_KEY\x10\x01\x12\x11\n" +
@@ -3111,123 +3188,125 @@ func file_tailrace_v1_stream_service_proto_rawDescGZIP() []byte {
 	return file_tailrace_v1_stream_service_proto_rawDescData
 }
 
-var file_tailrace_v1_stream_service_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_tailrace_v1_stream_service_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
 var file_tailrace_v1_stream_service_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_tailrace_v1_stream_service_proto_goTypes = []any{
 	(KeyScope)(0),                 // 0: tailrace.v1.KeyScope
 	(MissingPosition)(0),          // 1: tailrace.v1.MissingPosition
 	(OutOfRangePolicy)(0),         // 2: tailrace.v1.OutOfRangePolicy
 	(SlowPolicy)(0),               // 3: tailrace.v1.SlowPolicy
-	(Ordering)(0),                 // 4: tailrace.v1.Ordering
-	(InitialPosition)(0),          // 5: tailrace.v1.InitialPosition
-	(PublishOutcome)(0),           // 6: tailrace.v1.PublishOutcome
-	(*Start)(nil),                 // 7: tailrace.v1.Start
-	(*Latest)(nil),                // 8: tailrace.v1.Latest
-	(*Earliest)(nil),              // 9: tailrace.v1.Earliest
-	(*Positions)(nil),             // 10: tailrace.v1.Positions
-	(*Stop)(nil),                  // 11: tailrace.v1.Stop
-	(*SubscribeRequest)(nil),      // 12: tailrace.v1.SubscribeRequest
-	(*SubscribeResponse)(nil),     // 13: tailrace.v1.SubscribeResponse
-	(*Started)(nil),               // 14: tailrace.v1.Started
-	(*StartedPartition)(nil),      // 15: tailrace.v1.StartedPartition
-	(*Records)(nil),               // 16: tailrace.v1.Records
-	(*RecordBatch)(nil),           // 17: tailrace.v1.RecordBatch
-	(*CaughtUp)(nil),              // 18: tailrace.v1.CaughtUp
-	(*Topology)(nil),              // 19: tailrace.v1.Topology
-	(*Heartbeat)(nil),             // 20: tailrace.v1.Heartbeat
-	(*ConsumeRequest)(nil),        // 21: tailrace.v1.ConsumeRequest
-	(*ConsumeStart)(nil),          // 22: tailrace.v1.ConsumeStart
-	(*ConsumeResponse)(nil),       // 23: tailrace.v1.ConsumeResponse
-	(*ConsumeStarted)(nil),        // 24: tailrace.v1.ConsumeStarted
-	(*Deliveries)(nil),            // 25: tailrace.v1.Deliveries
-	(*Delivery)(nil),              // 26: tailrace.v1.Delivery
-	(*Ack)(nil),                   // 27: tailrace.v1.Ack
-	(*Nack)(nil),                  // 28: tailrace.v1.Nack
-	(*AckRefused)(nil),            // 29: tailrace.v1.AckRefused
-	(*ConsumeGap)(nil),            // 30: tailrace.v1.ConsumeGap
-	(*PublishRequest)(nil),        // 31: tailrace.v1.PublishRequest
-	(*PublishRecord)(nil),         // 32: tailrace.v1.PublishRecord
-	(*PublishResponse)(nil),       // 33: tailrace.v1.PublishResponse
-	(*PublishResult)(nil),         // 34: tailrace.v1.PublishResult
-	(*Published)(nil),             // 35: tailrace.v1.Published
-	(*PublishFailure)(nil),        // 36: tailrace.v1.PublishFailure
-	(*PublishStreamRequest)(nil),  // 37: tailrace.v1.PublishStreamRequest
-	(*PublishStreamStart)(nil),    // 38: tailrace.v1.PublishStreamStart
-	(*PublishOne)(nil),            // 39: tailrace.v1.PublishOne
-	(*PublishStreamResponse)(nil), // 40: tailrace.v1.PublishStreamResponse
-	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
-	(*Position)(nil),              // 42: tailrace.v1.Position
-	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
-	(*Gap)(nil),                   // 44: tailrace.v1.Gap
-	(*Record)(nil),                // 45: tailrace.v1.Record
-	(*Header)(nil),                // 46: tailrace.v1.Header
+	(Partitioner)(0),              // 4: tailrace.v1.Partitioner
+	(Ordering)(0),                 // 5: tailrace.v1.Ordering
+	(InitialPosition)(0),          // 6: tailrace.v1.InitialPosition
+	(PublishOutcome)(0),           // 7: tailrace.v1.PublishOutcome
+	(*Start)(nil),                 // 8: tailrace.v1.Start
+	(*Latest)(nil),                // 9: tailrace.v1.Latest
+	(*Earliest)(nil),              // 10: tailrace.v1.Earliest
+	(*Positions)(nil),             // 11: tailrace.v1.Positions
+	(*Stop)(nil),                  // 12: tailrace.v1.Stop
+	(*SubscribeRequest)(nil),      // 13: tailrace.v1.SubscribeRequest
+	(*SubscribeResponse)(nil),     // 14: tailrace.v1.SubscribeResponse
+	(*Started)(nil),               // 15: tailrace.v1.Started
+	(*StartedPartition)(nil),      // 16: tailrace.v1.StartedPartition
+	(*Records)(nil),               // 17: tailrace.v1.Records
+	(*RecordBatch)(nil),           // 18: tailrace.v1.RecordBatch
+	(*CaughtUp)(nil),              // 19: tailrace.v1.CaughtUp
+	(*Topology)(nil),              // 20: tailrace.v1.Topology
+	(*Heartbeat)(nil),             // 21: tailrace.v1.Heartbeat
+	(*ConsumeRequest)(nil),        // 22: tailrace.v1.ConsumeRequest
+	(*ConsumeStart)(nil),          // 23: tailrace.v1.ConsumeStart
+	(*ConsumeResponse)(nil),       // 24: tailrace.v1.ConsumeResponse
+	(*ConsumeStarted)(nil),        // 25: tailrace.v1.ConsumeStarted
+	(*Deliveries)(nil),            // 26: tailrace.v1.Deliveries
+	(*Delivery)(nil),              // 27: tailrace.v1.Delivery
+	(*Ack)(nil),                   // 28: tailrace.v1.Ack
+	(*Nack)(nil),                  // 29: tailrace.v1.Nack
+	(*AckRefused)(nil),            // 30: tailrace.v1.AckRefused
+	(*ConsumeGap)(nil),            // 31: tailrace.v1.ConsumeGap
+	(*PublishRequest)(nil),        // 32: tailrace.v1.PublishRequest
+	(*PublishRecord)(nil),         // 33: tailrace.v1.PublishRecord
+	(*PublishResponse)(nil),       // 34: tailrace.v1.PublishResponse
+	(*PublishResult)(nil),         // 35: tailrace.v1.PublishResult
+	(*Published)(nil),             // 36: tailrace.v1.Published
+	(*PublishFailure)(nil),        // 37: tailrace.v1.PublishFailure
+	(*PublishStreamRequest)(nil),  // 38: tailrace.v1.PublishStreamRequest
+	(*PublishStreamStart)(nil),    // 39: tailrace.v1.PublishStreamStart
+	(*PublishOne)(nil),            // 40: tailrace.v1.PublishOne
+	(*PublishStreamResponse)(nil), // 41: tailrace.v1.PublishStreamResponse
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(*Position)(nil),              // 43: tailrace.v1.Position
+	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
+	(*Gap)(nil),                   // 45: tailrace.v1.Gap
+	(*Record)(nil),                // 46: tailrace.v1.Record
+	(*Header)(nil),                // 47: tailrace.v1.Header
 }
 var file_tailrace_v1_stream_service_proto_depIdxs = []int32{
-	8,  // 0: tailrace.v1.Start.latest:type_name -> tailrace.v1.Latest
-	9,  // 1: tailrace.v1.Start.earliest:type_name -> tailrace.v1.Earliest
-	10, // 2: tailrace.v1.Start.positions:type_name -> tailrace.v1.Positions
-	41, // 3: tailrace.v1.Start.time:type_name -> google.protobuf.Timestamp
-	42, // 4: tailrace.v1.Positions.positions:type_name -> tailrace.v1.Position
+	9,  // 0: tailrace.v1.Start.latest:type_name -> tailrace.v1.Latest
+	10, // 1: tailrace.v1.Start.earliest:type_name -> tailrace.v1.Earliest
+	11, // 2: tailrace.v1.Start.positions:type_name -> tailrace.v1.Positions
+	42, // 3: tailrace.v1.Start.time:type_name -> google.protobuf.Timestamp
+	43, // 4: tailrace.v1.Positions.positions:type_name -> tailrace.v1.Position
 	1,  // 5: tailrace.v1.Positions.missing:type_name -> tailrace.v1.MissingPosition
-	42, // 6: tailrace.v1.Stop.positions:type_name -> tailrace.v1.Position
+	43, // 6: tailrace.v1.Stop.positions:type_name -> tailrace.v1.Position
 	0,  // 7: tailrace.v1.SubscribeRequest.key_scope:type_name -> tailrace.v1.KeyScope
-	7,  // 8: tailrace.v1.SubscribeRequest.start:type_name -> tailrace.v1.Start
-	11, // 9: tailrace.v1.SubscribeRequest.stop:type_name -> tailrace.v1.Stop
+	8,  // 8: tailrace.v1.SubscribeRequest.start:type_name -> tailrace.v1.Start
+	12, // 9: tailrace.v1.SubscribeRequest.stop:type_name -> tailrace.v1.Stop
 	2,  // 10: tailrace.v1.SubscribeRequest.on_out_of_range:type_name -> tailrace.v1.OutOfRangePolicy
 	3,  // 11: tailrace.v1.SubscribeRequest.slow_policy:type_name -> tailrace.v1.SlowPolicy
-	43, // 12: tailrace.v1.SubscribeRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	14, // 13: tailrace.v1.SubscribeResponse.started:type_name -> tailrace.v1.Started
-	16, // 14: tailrace.v1.SubscribeResponse.records:type_name -> tailrace.v1.Records
-	18, // 15: tailrace.v1.SubscribeResponse.caught_up:type_name -> tailrace.v1.CaughtUp
-	44, // 16: tailrace.v1.SubscribeResponse.gap:type_name -> tailrace.v1.Gap
-	19, // 17: tailrace.v1.SubscribeResponse.topology:type_name -> tailrace.v1.Topology
-	20, // 18: tailrace.v1.SubscribeResponse.heartbeat:type_name -> tailrace.v1.Heartbeat
-	15, // 19: tailrace.v1.Started.partitions:type_name -> tailrace.v1.StartedPartition
-	17, // 20: tailrace.v1.Records.batches:type_name -> tailrace.v1.RecordBatch
-	45, // 21: tailrace.v1.RecordBatch.records:type_name -> tailrace.v1.Record
-	41, // 22: tailrace.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
-	42, // 23: tailrace.v1.Heartbeat.positions:type_name -> tailrace.v1.Position
-	22, // 24: tailrace.v1.ConsumeRequest.start:type_name -> tailrace.v1.ConsumeStart
-	27, // 25: tailrace.v1.ConsumeRequest.ack:type_name -> tailrace.v1.Ack
-	28, // 26: tailrace.v1.ConsumeRequest.nack:type_name -> tailrace.v1.Nack
-	5,  // 27: tailrace.v1.ConsumeStart.initial:type_name -> tailrace.v1.InitialPosition
-	43, // 28: tailrace.v1.ConsumeStart.ack_timeout:type_name -> google.protobuf.Duration
-	4,  // 29: tailrace.v1.ConsumeStart.ordering:type_name -> tailrace.v1.Ordering
-	24, // 30: tailrace.v1.ConsumeResponse.started:type_name -> tailrace.v1.ConsumeStarted
-	25, // 31: tailrace.v1.ConsumeResponse.deliveries:type_name -> tailrace.v1.Deliveries
-	29, // 32: tailrace.v1.ConsumeResponse.ack_refused:type_name -> tailrace.v1.AckRefused
-	30, // 33: tailrace.v1.ConsumeResponse.gap:type_name -> tailrace.v1.ConsumeGap
-	20, // 34: tailrace.v1.ConsumeResponse.heartbeat:type_name -> tailrace.v1.Heartbeat
-	22, // 35: tailrace.v1.ConsumeStarted.settings:type_name -> tailrace.v1.ConsumeStart
-	26, // 36: tailrace.v1.Deliveries.deliveries:type_name -> tailrace.v1.Delivery
-	45, // 37: tailrace.v1.Delivery.record:type_name -> tailrace.v1.Record
-	43, // 38: tailrace.v1.Nack.delay:type_name -> google.protobuf.Duration
-	44, // 39: tailrace.v1.ConsumeGap.gap:type_name -> tailrace.v1.Gap
-	32, // 40: tailrace.v1.PublishRequest.records:type_name -> tailrace.v1.PublishRecord
-	46, // 41: tailrace.v1.PublishRecord.headers:type_name -> tailrace.v1.Header
-	34, // 42: tailrace.v1.PublishResponse.results:type_name -> tailrace.v1.PublishResult
-	35, // 43: tailrace.v1.PublishResult.published:type_name -> tailrace.v1.Published
-	36, // 44: tailrace.v1.PublishResult.failure:type_name -> tailrace.v1.PublishFailure
-	41, // 45: tailrace.v1.Published.time:type_name -> google.protobuf.Timestamp
-	6,  // 46: tailrace.v1.PublishFailure.outcome:type_name -> tailrace.v1.PublishOutcome
-	43, // 47: tailrace.v1.PublishFailure.retry_after:type_name -> google.protobuf.Duration
-	38, // 48: tailrace.v1.PublishStreamRequest.start:type_name -> tailrace.v1.PublishStreamStart
-	39, // 49: tailrace.v1.PublishStreamRequest.publish:type_name -> tailrace.v1.PublishOne
-	32, // 50: tailrace.v1.PublishOne.record:type_name -> tailrace.v1.PublishRecord
-	34, // 51: tailrace.v1.PublishStreamResponse.result:type_name -> tailrace.v1.PublishResult
-	12, // 52: tailrace.v1.StreamService.Subscribe:input_type -> tailrace.v1.SubscribeRequest
-	21, // 53: tailrace.v1.StreamService.Consume:input_type -> tailrace.v1.ConsumeRequest
-	31, // 54: tailrace.v1.StreamService.Publish:input_type -> tailrace.v1.PublishRequest
-	37, // 55: tailrace.v1.StreamService.PublishStream:input_type -> tailrace.v1.PublishStreamRequest
-	13, // 56: tailrace.v1.StreamService.Subscribe:output_type -> tailrace.v1.SubscribeResponse
-	23, // 57: tailrace.v1.StreamService.Consume:output_type -> tailrace.v1.ConsumeResponse
-	33, // 58: tailrace.v1.StreamService.Publish:output_type -> tailrace.v1.PublishResponse
-	40, // 59: tailrace.v1.StreamService.PublishStream:output_type -> tailrace.v1.PublishStreamResponse
-	56, // [56:60] is the sub-list for method output_type
-	52, // [52:56] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	44, // 12: tailrace.v1.SubscribeRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	15, // 13: tailrace.v1.SubscribeResponse.started:type_name -> tailrace.v1.Started
+	17, // 14: tailrace.v1.SubscribeResponse.records:type_name -> tailrace.v1.Records
+	19, // 15: tailrace.v1.SubscribeResponse.caught_up:type_name -> tailrace.v1.CaughtUp
+	45, // 16: tailrace.v1.SubscribeResponse.gap:type_name -> tailrace.v1.Gap
+	20, // 17: tailrace.v1.SubscribeResponse.topology:type_name -> tailrace.v1.Topology
+	21, // 18: tailrace.v1.SubscribeResponse.heartbeat:type_name -> tailrace.v1.Heartbeat
+	16, // 19: tailrace.v1.Started.partitions:type_name -> tailrace.v1.StartedPartition
+	4,  // 20: tailrace.v1.Started.partitioner:type_name -> tailrace.v1.Partitioner
+	18, // 21: tailrace.v1.Records.batches:type_name -> tailrace.v1.RecordBatch
+	46, // 22: tailrace.v1.RecordBatch.records:type_name -> tailrace.v1.Record
+	42, // 23: tailrace.v1.Heartbeat.time:type_name -> google.protobuf.Timestamp
+	43, // 24: tailrace.v1.Heartbeat.positions:type_name -> tailrace.v1.Position
+	23, // 25: tailrace.v1.ConsumeRequest.start:type_name -> tailrace.v1.ConsumeStart
+	28, // 26: tailrace.v1.ConsumeRequest.ack:type_name -> tailrace.v1.Ack
+	29, // 27: tailrace.v1.ConsumeRequest.nack:type_name -> tailrace.v1.Nack
+	6,  // 28: tailrace.v1.ConsumeStart.initial:type_name -> tailrace.v1.InitialPosition
+	44, // 29: tailrace.v1.ConsumeStart.ack_timeout:type_name -> google.protobuf.Duration
+	5,  // 30: tailrace.v1.ConsumeStart.ordering:type_name -> tailrace.v1.Ordering
+	25, // 31: tailrace.v1.ConsumeResponse.started:type_name -> tailrace.v1.ConsumeStarted
+	26, // 32: tailrace.v1.ConsumeResponse.deliveries:type_name -> tailrace.v1.Deliveries
+	30, // 33: tailrace.v1.ConsumeResponse.ack_refused:type_name -> tailrace.v1.AckRefused
+	31, // 34: tailrace.v1.ConsumeResponse.gap:type_name -> tailrace.v1.ConsumeGap
+	21, // 35: tailrace.v1.ConsumeResponse.heartbeat:type_name -> tailrace.v1.Heartbeat
+	23, // 36: tailrace.v1.ConsumeStarted.settings:type_name -> tailrace.v1.ConsumeStart
+	27, // 37: tailrace.v1.Deliveries.deliveries:type_name -> tailrace.v1.Delivery
+	46, // 38: tailrace.v1.Delivery.record:type_name -> tailrace.v1.Record
+	44, // 39: tailrace.v1.Nack.delay:type_name -> google.protobuf.Duration
+	45, // 40: tailrace.v1.ConsumeGap.gap:type_name -> tailrace.v1.Gap
+	33, // 41: tailrace.v1.PublishRequest.records:type_name -> tailrace.v1.PublishRecord
+	47, // 42: tailrace.v1.PublishRecord.headers:type_name -> tailrace.v1.Header
+	35, // 43: tailrace.v1.PublishResponse.results:type_name -> tailrace.v1.PublishResult
+	36, // 44: tailrace.v1.PublishResult.published:type_name -> tailrace.v1.Published
+	37, // 45: tailrace.v1.PublishResult.failure:type_name -> tailrace.v1.PublishFailure
+	42, // 46: tailrace.v1.Published.time:type_name -> google.protobuf.Timestamp
+	7,  // 47: tailrace.v1.PublishFailure.outcome:type_name -> tailrace.v1.PublishOutcome
+	44, // 48: tailrace.v1.PublishFailure.retry_after:type_name -> google.protobuf.Duration
+	39, // 49: tailrace.v1.PublishStreamRequest.start:type_name -> tailrace.v1.PublishStreamStart
+	40, // 50: tailrace.v1.PublishStreamRequest.publish:type_name -> tailrace.v1.PublishOne
+	33, // 51: tailrace.v1.PublishOne.record:type_name -> tailrace.v1.PublishRecord
+	35, // 52: tailrace.v1.PublishStreamResponse.result:type_name -> tailrace.v1.PublishResult
+	13, // 53: tailrace.v1.StreamService.Subscribe:input_type -> tailrace.v1.SubscribeRequest
+	22, // 54: tailrace.v1.StreamService.Consume:input_type -> tailrace.v1.ConsumeRequest
+	32, // 55: tailrace.v1.StreamService.Publish:input_type -> tailrace.v1.PublishRequest
+	38, // 56: tailrace.v1.StreamService.PublishStream:input_type -> tailrace.v1.PublishStreamRequest
+	14, // 57: tailrace.v1.StreamService.Subscribe:output_type -> tailrace.v1.SubscribeResponse
+	24, // 58: tailrace.v1.StreamService.Consume:output_type -> tailrace.v1.ConsumeResponse
+	34, // 59: tailrace.v1.StreamService.Publish:output_type -> tailrace.v1.PublishResponse
+	41, // 60: tailrace.v1.StreamService.PublishStream:output_type -> tailrace.v1.PublishStreamResponse
+	57, // [57:61] is the sub-list for method output_type
+	53, // [53:57] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_tailrace_v1_stream_service_proto_init() }
@@ -3277,7 +3356,7 @@ func file_tailrace_v1_stream_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tailrace_v1_stream_service_proto_rawDesc), len(file_tailrace_v1_stream_service_proto_rawDesc)),
-			NumEnums:      7,
+			NumEnums:      8,
 			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -89,6 +89,7 @@ func parseConfig(args []string, help io.Writer) (Config, error) {
 	fs.StringVar(&c.Kafka.Bootstrap, "kafka", c.Kafka.Bootstrap, "bootstrap `servers` of Kafka, separated by commas; or \"embedded\" for a broker inside this process")
 	fs.StringVar(&c.DataDir, "kafka.data-dir", c.DataDir, "keep the embedded broker's topics in this `folder`; empty: in memory, gone at the end")
 	fs.Var(properties(c.Kafka.Properties), "kafka.property", "librdkafka `property` k=v for all clients, such as security.protocol=ssl; may be repeated")
+	fs.Var(partitioners(c.Kafka.Partitioners), "kafka.partitioner", "topic=`partitioner`: where the topic's producers put keys: murmur2 (Java clients, the default), crc32 (librdkafka's default), fnv1a (Sarama) or any; *=… is for all other topics; may be repeated")
 	fs.StringVar((*string)(&c.Kafka.Isolation), "kafka.isolation", string(c.Kafka.Isolation), "which records readers see: `level` read_committed or read_uncommitted")
 	fs.IntVar(&c.Kafka.Consumers, "kafka.consumers", c.Kafka.Consumers, "consumers that share the followed partitions; more use more cores")
 	fs.IntVar(&c.Kafka.HistoryReaders, "kafka.history-readers", c.Kafka.HistoryReaders, "consumers that read history for those who start in the past or fell behind")
@@ -192,3 +193,26 @@ func (p properties) Set(text string) error {
 }
 
 func (p properties) String() string { return "" }
+
+// partitioners is the repeated flag -kafka.partitioner. In the environment there is one a line.
+type partitioners map[string]hub.Partitioner
+
+func (p partitioners) Set(text string) error {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		topic, name, ok := strings.Cut(line, "=")
+		if !ok || topic == "" {
+			return errors.New("want topic=partitioner, such as orders=crc32")
+		}
+		var err error
+		if p[topic], err = hub.ParsePartitioner(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p partitioners) String() string { return "" }

@@ -61,6 +61,8 @@ func TestConfigurationsAreRefused(t *testing.T) {
 		{"-memory-budget 1MiB", []string{"-memory-budget", "1MiB", "16MiB"}},
 		{"-memory-budget much", []string{"memory-budget", `"much"`, "256MiB"}},
 		{"-kafka.property nonsense", []string{"kafka.property", `"nonsense"`, "name=value"}},
+		{"-kafka.partitioner orders", []string{"kafka.partitioner", `"orders"`, "topic=partitioner"}},
+		{"-kafka.partitioner orders=random", []string{"kafka.partitioner", "random", "crc32", "any"}},
 		{"-kafka.property acks=1", []string{"-kafka.property", "acks=1", "in-sync"}},
 		{"-kafka.isolation both", []string{"-kafka.isolation", `"both"`, "read_committed"}},
 		{"-kafka.consumers 0", []string{"-kafka.consumers", "0"}},
@@ -86,7 +88,7 @@ func TestConfigurationsAreRefused(t *testing.T) {
 func TestConfigurationsAreAccepted(t *testing.T) {
 	for _, args := range []string{
 		"-listen 127.0.0.1:0", "-listen localhost:1", "-listen [::1]:1", "-listen 0.0.0.0:1 -insecure", "-ops-listen :7071",
-		"-kafka embedded -demo", "-kafka a:1,b:2 -kafka.property security.protocol=ssl -kafka.property ssl.ca.location=/ca.pem",
+		"-kafka a:1 -kafka.partitioner orders=crc32 -kafka.partitioner *=any", "-kafka embedded -demo", "-kafka a:1,b:2 -kafka.property security.protocol=ssl -kafka.property ssl.ca.location=/ca.pem",
 		"-memory-budget 16MiB",
 	} {
 		if _, err := parseConfig(strings.Fields(args), io.Discard); err != nil {

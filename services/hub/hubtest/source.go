@@ -37,6 +37,8 @@ type Source struct {
 	counts     Counts
 	reading    map[hub.ChunkID]int
 	violations []string
+
+	partitioner hub.Partitioner
 }
 
 // Delays are waits of a Source: before and after it looks at the log, so that an answer may be late, or old when it comes. They end early
@@ -83,6 +85,13 @@ func (s *Source) SetReach(offsets int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reach = offsets
+}
+
+// SetPartitioner says how the topics' producers place keys: it is told by Resolve; records lie where they are appended.
+func (s *Source) SetPartitioner(p hub.Partitioner) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.partitioner = p
 }
 
 // SetDelays sets the waits of later calls.
@@ -160,7 +169,7 @@ func (s *Source) resolve(topic string, q hub.Query) (hub.Resolved, error) {
 		}
 		positions[p.Partition] = p.Offset
 	}
-	resolved := hub.Resolved{TopicID: t.id, Count: count}
+	resolved := hub.Resolved{TopicID: t.id, Count: count, Partitioner: s.partitioner}
 	for _, i := range asked {
 		if i < 0 || i >= count {
 			return hub.Resolved{}, &hub.UnknownPartitionError{Topic: topic, Partition: i, Count: count, TopicID: t.id}
