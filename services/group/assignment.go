@@ -1,0 +1,253 @@
+package group
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// Assign begins with partitions, each at its place. One that the group has already begins anew.
+func (g *Group) Assign(places []Place) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, at := range places {
+		if l := g.lanes[at.Partition]; l != nil {
+			g.drop(l, lost)
+		}
+		l := newLane(g, at)
+		l.committed = at.Offset
+		g.lanes[at.Partition] = l
+	}
+}
+
+// Append takes what was read of a partition, in order. What comes of a partition that is not assigned, and what was here before, is left out.
+func (g *Group) Append(b Batch) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := g.lanes[b.Partition]
+	if l == nil || l.leaving {
+		return
+	}
+	items := make([]item, len(b.Records))
+	for i := range b.Records {
+		r := &b.Records[i]
+		size := len(r.Body) + itemBytes
+		seq, ok := l.tracker.Append(r.Offset, r.Epoch, size)
+		if !ok {
+			continue
+		}
+		g.bytes += int64(size)
+		it := &items[i]
+		it.lane, it.record, it.seq = l, r, seq
+		q := l.queueOf(r.Key)
+		it.queue = q
+		q.push(it)
+		g.undealt++
+		switch {
+		case q.line == nil:
+			if q.count == 1 || !q.loose {
+				g.place(q)
+			}
+		case q.loose:
+			g.ready++
+		}
+	}
+	l.tracker.Pass(b.Next)
+	g.rouse()
+}
+
+// itemBytes is what a record costs beside its body.
+const itemBytes = 256
+
+// Gap says that a partition goes on at gap.To, and tells the workers.
+func (g *Group) Gap(gap Gap) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l := g.lanes[gap.Partition]; l != nil {
+		l.tracker.Pass(gap.To)
+	}
+	for w := range g.workers {
+		w.tell(gap)
+	}
+}
+
+// Revoke takes partitions away: nothing more of them is dealt, what is held has a grace to be acknowledged, then it is let go: acks for it are not
+// held any more. It returns the fronts, which the caller commits before anybody else reads on. Other partitions go on meanwhile.
+func (g *Group) Revoke(ctx context.Context, ps []Partition) []Place {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var quiet []chan struct{}
+	var lanes []*lane
+	for _, p := range ps {
+		l := g.lanes[p]
+		if l == nil {
+			continue
+		}
+		lanes = append(lanes, l)
+		g.halt(l)
+		if l.busy > 0 {
+			l.quiet = make(chan struct{})
+			quiet = append(quiet, l.quiet)
+		}
+	}
+	if len(quiet) > 0 {
+		grace := time.NewTimer(g.cfg.Grace)
+		g.mu.Unlock()
+		for _, c := range quiet {
+			select {
+			case <-c:
+				continue
+			case <-grace.C:
+			case <-ctx.Done():
+			}
+			break
+		}
+		grace.Stop()
+		g.mu.Lock()
+	}
+	var fronts []Place
+	for _, l := range lanes {
+		if g.lanes[l.id] != l {
+			continue
+		}
+		offset, epoch := l.tracker.Front()
+		fronts = append(fronts, Place{Partition: l.id, Offset: offset, Epoch: epoch})
+		g.drop(l, revoked)
+	}
+	return fronts
+}
+
+// Lose lets partitions go that somebody else may have by now: nothing of them may be committed.
+func (g *Group) Lose(ps []Partition) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range ps {
+		if l := g.lanes[p]; l != nil {
+			g.drop(l, lost)
+		}
+	}
+}
+
+// halt deals nothing more of a lane.
+func (g *Group) halt(l *lane) {
+	l.leaving = true
+	g.withdraw(&l.loose)
+	for _, q := range l.keys {
+		g.withdraw(q)
+	}
+}
+
+// drop lets a lane go, and what is held of it.
+func (g *Group) drop(l *lane, how outcome) {
+	g.halt(l)
+	l.gone = true
+	delete(g.lanes, l.id)
+	eased := map[*Worker]struct{}{}
+	let := func(q *queue) {
+		for q.heldFirst != nil {
+			it := q.heldFirst
+			eased[it.worker] = struct{}{}
+			g.release(it)
+			it.state = settled
+			g.counts.settle(how)
+		}
+		g.undealt -= q.count
+	}
+	let(&l.loose)
+	for _, q := range l.keys {
+		let(q)
+	}
+	_, bytes := l.tracker.Beyond()
+	g.bytes -= bytes
+	if l.paused {
+		g.pausedN--
+	}
+	if l.quiet != nil {
+		close(l.quiet)
+		l.quiet = nil
+	}
+	for w := range eased {
+		g.roused(w)
+	}
+}
+
+// Turn is asked before each poll.
+func (g *Group) Turn() Turn {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var t Turn
+	now := g.now()
+	commit := now-g.committed >= int64(g.cfg.CommitInterval)
+	if commit {
+		g.committed = now
+	}
+	for _, l := range g.lanes {
+		if full := g.full(l); full != l.paused {
+			if l.paused = full; full {
+				g.pausedN++
+				l.told = max(l.told, now+lasting-tellStuck)
+				g.arm(now + lasting)
+				t.Pause = append(t.Pause, l.id)
+			} else {
+				g.pausedN--
+				t.Resume = append(t.Resume, l.id)
+			}
+		}
+		if !commit || l.offered >= 0 {
+			continue
+		}
+		if offset, epoch := l.tracker.Front(); offset != l.committed {
+			l.offered = offset
+			t.Commit = append(t.Commit, Place{Partition: l.id, Offset: offset, Epoch: epoch})
+		}
+	}
+	t.Busy = g.pausedN > 0
+	return t
+}
+
+// full says whether a lane has to wait. Between the marks it stays as it is: to pause throws away what was fetched ahead.
+func (g *Group) full(l *lane) bool {
+	records, bytes := l.tracker.Beyond()
+	share := g.cfg.Budget / int64(max(len(g.lanes), 1))
+	if l.paused {
+		return records > g.cfg.WindowRecords/2 || bytes > g.cfg.WindowBytes/2 || g.bytes > g.cfg.Budget/2 && bytes > share/2
+	}
+	return records >= g.cfg.WindowRecords || bytes >= g.cfg.WindowBytes || g.bytes >= g.cfg.Budget && bytes >= share
+}
+
+// Committed answers the commits of a Turn. What failed is offered again.
+func (g *Group) Committed(places []Place, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, at := range places {
+		if l := g.lanes[at.Partition]; l != nil && l.offered == at.Offset {
+			if l.offered = -1; err == nil {
+				l.committed = at.Offset
+			}
+		}
+	}
+}
+
+// A stuck front is told when it has been for a while, and again from time to time.
+const (
+	lasting   = int64(time.Second)
+	tellStuck = int64(time.Minute)
+)
+
+// stuck counts the lanes that wait for one record, and names it in the log.
+func (g *Group) stuck(now int64) (n int) {
+	for _, l := range g.lanes {
+		records, bytes := l.tracker.Beyond()
+		if !l.paused || records <= g.cfg.WindowRecords/2 && bytes <= g.cfg.WindowBytes/2 {
+			continue
+		}
+		n++
+		if offset, _ := l.tracker.Front(); now-l.told >= tellStuck {
+			l.told = now
+			g.cfg.Logger.Warn("a record that nobody acknowledges holds its partition, which waits", slog.String("group", g.settings.Group),
+				slog.String("topic", l.id.Topic), slog.Int("partition", int(l.id.Partition)), slog.Int64("offset", offset),
+				slog.Int("records_beyond", records), slog.Int64("bytes_beyond", bytes))
+		}
+	}
+	return n
+}

@@ -1,0 +1,117 @@
+package group
+
+import (
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// outcome is how a delivery ended, or, of dead, a record.
+type outcome uint8
+
+const (
+	acked outcome = iota
+	nacked
+	timedOut
+	workerEnded
+	revoked
+	lost
+	dead
+	outcomes // how many
+)
+
+var outcomeNames = [outcomes]string{"acked", "nacked", "timeout", "worker_ended", "revoked", "lost", "dead_letter"}
+
+// counts are those of all groups.
+type counts struct {
+	delivered, redelivered atomic.Uint64
+	settled                [outcomes]atomic.Uint64
+}
+
+func (c *counts) settle(o outcome) { c.settled[o].Add(1) }
+
+// collector reads the numbers when they are asked for.
+type collector struct{ groups *Groups }
+
+var (
+	descGroups      = desc("groups", "Groups of this process.")
+	descWorkers     = desc("workers", "Workers.", "group")
+	descPartitions  = desc("partitions", "Partitions that are assigned to this process.", "group")
+	descInFlight    = desc("in_flight", "Deliveries that workers hold.", "group")
+	descWaiting     = desc("waiting", "Records that were read and are not dealt yet.", "group")
+	descBytes       = desc("bytes", "Memory of records beyond the fronts.", "group")
+	descPaused      = desc("partitions_paused", "Partitions that wait: for a record that holds their front, or for memory.", "group")
+	descDelivered   = desc("deliveries_total", "Records that were handed to workers.")
+	descRedelivered = desc("redeliveries_total", "Of them, those that had been before.")
+	descSettled     = desc("settled_total", "Ends of deliveries, and records that became dead letters.", "outcome")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("tailrace_group_"+name, help, labels, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descGroups, descWorkers, descPartitions, descInFlight, descWaiting, descBytes, descPaused, descDelivered, descRedelivered, descSettled,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	infos := c.groups.Stats()
+	gauge(descGroups, len(infos))
+	for _, s := range infos {
+		gauge(descWorkers, s.Workers, s.Group)
+		gauge(descPartitions, s.Partitions, s.Group)
+		gauge(descInFlight, s.InFlight, s.Group)
+		gauge(descWaiting, s.Waiting, s.Group)
+		gauge(descBytes, int(s.Bytes), s.Group)
+		gauge(descPaused, s.Paused, s.Group)
+	}
+	n := &c.groups.counts
+	count(descDelivered, n.delivered.Load())
+	count(descRedelivered, n.redelivered.Load())
+	for o, name := range outcomeNames {
+		count(descSettled, n.settled[o].Load(), name)
+	}
+}
+
+// Stats are the numbers of one group in this process.
+type Stats struct {
+	Settings
+	Workers, Partitions, InFlight, Waiting, Paused int
+	Bytes                                          int64
+}
+
+// Stats tells the numbers of all groups, in no order.
+func (gs *Groups) Stats() []Stats {
+	gs.mu.Lock()
+	groups := slices.Collect(maps.Values(gs.groups))
+	gs.mu.Unlock()
+	stats := make([]Stats, len(groups))
+	for i, g := range groups {
+		stats[i] = g.stats()
+	}
+	return stats
+}
+
+func (g *Group) stats() Stats {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := Stats{Settings: g.settings, Workers: len(g.workers), Partitions: len(g.lanes), Waiting: g.undealt, Paused: g.pausedN, Bytes: g.bytes}
+	for w := range g.workers {
+		s.InFlight += len(w.held)
+	}
+	return s
+}

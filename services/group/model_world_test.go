@@ -1,0 +1,470 @@
+package group_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"tailrace.dev/tailrace/services/group"
+	"tailrace.dev/tailrace/services/hub"
+)
+
+// entry is a record of the fake log.
+type entry struct {
+	offset int64
+	key    string // empty: none
+	acked  bool   // by an ack that counted
+	dead   bool
+}
+
+// logOf is one partition in the fake Kafka.
+type logOf struct {
+	id        group.Partition
+	entries   []*entry
+	end       int64
+	committed int64
+	owner     *life // nil: nobody
+	moving    bool  // a revocation is under way
+}
+
+// life is one assignment of a partition to a process.
+type life struct {
+	log    *logOf
+	proc   *proc
+	group  *group.Group
+	from   int64
+	next   int64 // where the member reads on
+	paused bool
+	over   bool
+	state  map[int64]*fate // of what was appended, by offset
+
+	records map[*group.Record]bool
+}
+
+// fate is what the model knows of a record in a life.
+type fate struct {
+	entry    *entry
+	attempts int
+	failures int
+	done     bool
+	dying    bool
+	holder   *worker // nil: nobody
+	tag      int64
+	due      time.Time
+	notYet   time.Time
+}
+
+// proc is one process of the service.
+type proc struct {
+	world  *world
+	name   string
+	groups *group.Groups
+	end    context.CancelFunc
+	ended  chan struct{}
+	member *group.Group // nil: not in the group
+}
+
+type worker struct {
+	*group.Worker
+	proc  *proc
+	start group.Start
+	tag   int64
+	held  map[int64]*life // by tag
+	what  map[int64]*fate
+	empty bool // its last Pull found nothing
+}
+
+// world is a fake Kafka, the processes on it, and what the model knows. Steps are taken by one goroutine, which settles between them; what others have to
+// tell is posted to it.
+type world struct {
+	t       *testing.T
+	random  *rand.Rand
+	start   group.Start
+	procs   []*proc
+	workers []*worker
+	steady  bool // nothing fails any more
+	over    chan struct{}
+
+	logs    []*logOf
+	letters []func() // answers that are due for dead letters
+	trace   []string
+
+	mu     sync.Mutex
+	posted []func()
+}
+
+func (w *world) note(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf(format, args...))
+	if len(w.trace) > 60 {
+		w.trace = w.trace[1:]
+	}
+}
+
+func (w *world) fatal(format string, args ...any) {
+	w.t.Helper()
+	for _, l := range w.trace {
+		w.t.Log(l)
+	}
+	w.t.Fatalf(format, args...)
+}
+
+const grace = 500 * time.Millisecond
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{t: t, random: rand.New(rand.NewPCG(seed, 42)), over: make(chan struct{})}
+	w.start = group.Start{Settings: group.Settings{
+		Group: "g", Topics: []string{"t"}, Ordering: group.Ordering(w.random.IntN(4) / 3), MaxAttempts: 1 + w.random.IntN(4),
+	}}
+	for p := range 1 + w.random.IntN(3) {
+		first := int64(w.random.IntN(3)) * 10
+		w.logs = append(w.logs, &logOf{id: group.Partition{Topic: "t", Partition: int32(p)}, end: first, committed: first})
+	}
+	for i := range 1 + w.random.IntN(3) {
+		p := &proc{world: w, name: string(rune('A' + i)), ended: make(chan struct{})}
+		p.groups = group.New(group.Config{
+			Cluster: p, DeadLetters: p, Linger: 5 * time.Second, Grace: grace, WindowRecords: 5 + w.random.IntN(40), MaxWorkers: 6,
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		p.end = cancel
+		go func() { defer close(p.ended); _ = p.groups.Run(ctx) }()
+		w.procs = append(w.procs, p)
+	}
+	return w
+}
+
+func (p *proc) Check(context.Context, []string) error { return nil }
+
+// Join is group.Cluster's: steps of the world are the member's goroutine, until it leaves.
+func (p *proc) Join(ctx context.Context, _ group.Settings, g *group.Group) error {
+	w := p.world
+	w.post(func() { p.member = g })
+	<-ctx.Done()
+	left := make(chan struct{})
+	w.post(func() {
+		p.member = nil
+		var mine []group.Partition
+		for _, l := range w.logs {
+			if l.owner != nil && l.owner.group == g && !l.moving {
+				mine = append(mine, l.id)
+			}
+		}
+		w.revoke(g, mine, func() { close(left) })
+	})
+	select {
+	case <-left:
+	case <-w.over:
+	}
+	return nil
+}
+
+// post has something done between two steps.
+func (w *world) post(do func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.posted = append(w.posted, do)
+}
+
+// revoke is the callback of a rebalance: when it ends partitions may be read by others.
+func (w *world) revoke(g *group.Group, ps []group.Partition, then func()) {
+	for _, p := range ps {
+		w.logs[p.Partition].moving = true
+	}
+	go func() {
+		fronts := g.Revoke(context.Background(), ps)
+		w.post(func() {
+			for _, f := range fronts {
+				w.commit(f, g)
+			}
+			for _, p := range ps {
+				l := w.logs[p.Partition]
+				l.moving = false
+				w.endLife(l.owner)
+				l.owner = nil
+			}
+			then()
+		})
+	}()
+}
+
+// endLife lets go what is held of a partition.
+func (w *world) endLife(l *life) {
+	l.over = true
+	for _, f := range l.state {
+		w.free(f)
+	}
+	w.note("%s: %s[%d] is over", l.proc.name, l.log.id.Topic, l.log.id.Partition)
+}
+
+func (w *world) free(f *fate) {
+	if f.holder != nil {
+		delete(f.holder.held, f.tag)
+		delete(f.holder.what, f.tag)
+		f.holder = nil
+	}
+}
+
+// commit checks a front and stores it.
+func (w *world) commit(at group.Place, g *group.Group) {
+	l := w.logs[at.Partition.Partition]
+	if l.owner == nil || l.owner.group != g {
+		return // fenced
+	}
+	want := l.owner.next
+	for _, e := range l.entries {
+		if e.offset >= l.owner.from && e.offset < l.owner.next && !l.owner.state[e.offset].done {
+			want = e.offset
+			break
+		}
+	}
+	if at.Offset != want {
+		w.fatal("%s commits %d of partition %d, want %d", l.owner.proc.name, at.Offset, l.id.Partition, want)
+	}
+	l.committed = at.Offset
+}
+
+// Bury is group.DeadLetters'.
+func (p *proc) Bury(_ context.Context, letter group.Letter, done func(error)) {
+	w := p.world
+	w.post(func() {
+		o := w.logs[letter.Partition.Partition].owner
+		if o == nil || o.proc != p || o.state[letter.Record.Offset] == nil || !o.state[letter.Record.Offset].dying {
+			return // its life has ended meanwhile
+		}
+		f := o.state[letter.Record.Offset]
+		if f.failures < w.start.MaxAttempts {
+			w.fatal("dead letter of %d, which failed %d times", letter.Record.Offset, f.failures)
+		}
+		if letter.To != "t.dlq" || letter.Attempts != f.attempts || letter.Group != "g" || letter.Reason == "" {
+			w.fatal("got %+v, attempts %d", letter, f.attempts)
+		}
+		fails := !w.steady && w.random.IntN(3) == 0
+		w.letters = append(w.letters, func() {
+			if fails {
+				done(errors.New("no broker"))
+				return
+			}
+			f.entry.dead = true
+			f.done, f.dying = true, false
+			done(nil)
+		})
+	})
+}
+
+// step does one random thing.
+func (w *world) step() {
+	r := w.random
+	switch n := r.IntN(100); {
+	case n < 12:
+		w.produce(1 + r.IntN(8))
+	case n < 24:
+		w.fetch()
+	case n < 30:
+		w.turn()
+	case n < 34:
+		w.join()
+	case n < 37:
+		w.end()
+	case n < 58:
+		w.pull()
+	case n < 78:
+		w.ack()
+	case n < 84:
+		w.nack()
+	case n < 88:
+		w.rebalance()
+	case n < 90:
+		w.lose()
+	case n < 93:
+		w.answer()
+	default:
+		w.advance([]time.Duration{time.Millisecond, 30 * time.Millisecond, grace, time.Second, 3 * time.Second, 8 * time.Second}[r.IntN(6)])
+	}
+	w.settle()
+}
+
+// settle waits until nothing moves, and has the model follow.
+func (w *world) settle() {
+	for {
+		synctest.Wait()
+		w.timeouts()
+		w.mu.Lock()
+		posted := w.posted
+		w.posted = nil
+		w.mu.Unlock()
+		if len(posted) == 0 {
+			break
+		}
+		for _, do := range posted {
+			do()
+		}
+	}
+}
+
+func (w *world) produce(n int) {
+	l := w.logs[w.random.IntN(len(w.logs))]
+	for range n {
+		if w.random.IntN(10) == 0 {
+			l.end += int64(w.random.IntN(4)) // a hole
+		}
+		key := ""
+		if w.random.IntN(6) > 0 {
+			key = string(rune('a' + w.random.IntN(5)*w.random.IntN(2)))
+		}
+		l.entries = append(l.entries, &entry{offset: l.end, key: key})
+		l.end++
+	}
+}
+
+// fetch gives the next records of an assigned partition, and at times some that were there before.
+func (w *world) fetch() {
+	for _, l := range w.logs {
+		o := l.owner
+		if o == nil || o.paused || l.moving {
+			continue
+		}
+		b := group.Batch{Partition: l.id, Next: o.next}
+		for _, e := range l.entries {
+			if e.offset < o.next || len(b.Records) == 20 {
+				continue
+			}
+			rec := group.Record{Offset: e.offset, Epoch: 3, Body: []byte("body")}
+			if e.key != "" {
+				rec.Key = []byte(e.key)
+			}
+			b.Records = append(b.Records, rec)
+			b.Next = e.offset + 1
+			o.state[e.offset] = &fate{entry: e}
+		}
+		if len(b.Records) < 20 {
+			b.Next = l.end
+		}
+		for i := range b.Records {
+			o.records[&b.Records[i]] = true
+		}
+		o.next = b.Next
+		o.group.Append(b)
+	}
+}
+
+// turn is what a member does before it polls.
+func (w *world) turn() {
+	for _, p := range w.procs {
+		g := p.member
+		if g == nil || slices.ContainsFunc(w.logs, func(l *logOf) bool { return l.moving && l.owner.group == g }) {
+			continue // it is in the callback
+		}
+		t := g.Turn()
+		for _, id := range t.Pause {
+			w.logs[id.Partition].owner.paused = true
+		}
+		for _, id := range t.Resume {
+			w.logs[id.Partition].owner.paused = false
+		}
+		if len(t.Commit) == 0 {
+			continue
+		}
+		if !w.steady && w.random.IntN(4) == 0 {
+			g.Committed(t.Commit, errors.New("no coordinator"))
+			continue
+		}
+		for _, at := range t.Commit {
+			w.commit(at, g)
+		}
+		g.Committed(t.Commit, nil)
+	}
+}
+
+func (w *world) join() {
+	p := w.procs[w.random.IntN(len(w.procs))]
+	start := w.start
+	start.MaxInFlight = 1 + w.random.IntN(8)
+	start.AckTimeout = time.Duration(1+w.random.IntN(5)) * time.Second
+	w.add(p, start)
+}
+
+func (w *world) add(p *proc, start group.Start) {
+	go func() {
+		gw, err := p.groups.Join(context.Background(), start)
+		w.post(func() {
+			if err != nil {
+				if limit := (*hub.LimitError)(nil); !errors.As(err, &limit) {
+					w.fatal("join: %v", err)
+				}
+				return
+			}
+			w.note("%s: worker joins, %d in flight", p.name, start.MaxInFlight)
+			w.workers = append(w.workers, &worker{Worker: gw, proc: p, start: gw.Settings(), held: map[int64]*life{}, what: map[int64]*fate{}})
+		})
+	}()
+}
+
+// some is a random worker, nil if there is none.
+func (w *world) some() *worker {
+	if len(w.workers) == 0 {
+		return nil
+	}
+	return w.workers[w.random.IntN(len(w.workers))]
+}
+
+// rebalance moves partitions from one process, and gives those that nobody has to another.
+func (w *world) rebalance() {
+	var ps []group.Partition
+	var from *proc
+	for _, l := range w.logs {
+		switch {
+		case l.owner != nil && !l.moving && (from == nil || from == l.owner.proc) && w.random.IntN(2) == 0:
+			from = l.owner.proc
+			ps = append(ps, l.id)
+		case l.owner == nil && !l.moving:
+			w.assign(l)
+		}
+	}
+	if from == nil {
+		return
+	}
+	g := w.logs[ps[0].Partition].owner.group
+	w.note("%s: revoke %v", from.name, ps)
+	w.revoke(g, ps, func() {})
+}
+
+// assign gives a free partition to one of the members.
+func (w *world) assign(l *logOf) {
+	members := slices.DeleteFunc(slices.Clone(w.procs), func(p *proc) bool { return p.member == nil })
+	if len(members) == 0 {
+		return
+	}
+	p := members[w.random.IntN(len(members))]
+	l.owner = &life{log: l, proc: p, group: p.member, from: l.committed, next: l.committed, state: map[int64]*fate{}, records: map[*group.Record]bool{}}
+	p.member.Assign([]group.Place{{Partition: l.id, Offset: l.committed, Epoch: -1}})
+	w.note("%s: assigned %d at %d", p.name, l.id.Partition, l.committed)
+}
+
+// lose is the end of a session: partitions are somebody else's already.
+func (w *world) lose() {
+	for _, l := range w.logs {
+		if l.owner == nil || l.moving {
+			continue
+		}
+		o := l.owner
+		w.note("%s: loses %d", o.proc.name, l.id.Partition)
+		o.group.Lose([]group.Partition{l.id})
+		w.endLife(o)
+		l.owner = nil
+		return
+	}
+}
+
+// answer lets the broker answer for a dead letter.
+func (w *world) answer() {
+	letters := w.letters
+	w.letters = nil
+	for _, answer := range letters {
+		answer()
+	}
+}
