@@ -27,7 +27,7 @@ func BenchmarkDelay(b *testing.B) {
 			sockets.await(b, "warm records", &sockets.records, int64(warm*c.sockets))
 			sockets.forget()
 			before := p.burnt()
-			j.pace(topic, partitions, records, perSecond, stampedValue)
+			p.profiled(b, strconv.Itoa(c.sockets), func() { j.pace(topic, partitions, records, perSecond, stampedValue) })
 			deliveries := int64(records * c.sockets)
 			sockets.await(b, "deliveries", &sockets.records, deliveries)
 			used := p.burnt().since(before)

@@ -38,8 +38,10 @@ func BenchmarkFanOut(b *testing.B) {
 		spread := func(records, perSecond int) delivered {
 			ours.forget()
 			before, began := p.burnt(), time.Now()
-			j.pace(topic, partitions, records, perSecond, stampedValue)
-			ours.await(b, "deliveries", &ours.records, int64(records)*sockets)
+			p.profiled(b, strconv.Itoa(perSecond), func() {
+				j.pace(topic, partitions, records, perSecond, stampedValue)
+				ours.await(b, "deliveries", &ours.records, int64(records)*sockets)
+			})
 			d := delivered{deliveries: int64(records) * sockets, seconds: time.Since(began).Seconds(), used: p.burnt().since(before)}
 			d.perFrame = float64(d.deliveries) / float64(ours.frames.Load())
 			delays := ours.sortedDelays()

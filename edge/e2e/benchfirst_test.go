@@ -30,18 +30,22 @@ func BenchmarkFirstRecord(b *testing.B) {
 		j.pace(warm, 4, records, 0, jsonValue)
 		follower.await(b, "records", &follower.records, records)
 		var subscribed, dialled []float64
-		for range readers {
-			subscribed = append(subscribed, firstRecord(b, p, warm))
-			dialled = append(dialled, firstOfURL(b, p, warm))
-		}
+		p.profiled(b, "warm", func() {
+			for range readers {
+				subscribed = append(subscribed, firstRecord(b, p, warm))
+				dialled = append(dialled, firstOfURL(b, p, warm))
+			}
+		})
 		follower.leave()
 
 		names := manyTopics(j, topics)
 		var cold []float64
 		before := p.burnt()
-		for _, name := range names {
-			cold = append(cold, firstRecord(b, p, name))
-		}
+		p.profiled(b, "cold", func() {
+			for _, name := range names {
+				cold = append(cold, firstRecord(b, p, name))
+			}
+		})
 		used := p.burnt().since(before)
 		bare := startReference(b, "-brokers", kafka, "-first")
 		bare.asks("%s", strings.Join(names, " "))

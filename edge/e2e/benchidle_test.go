@@ -116,10 +116,12 @@ func keyedCost(b *testing.B, j *judge, kafka string, keys, sockets int) float64 
 	hash := kgo.StickyKeyPartitioner(nil).ForTopic(topic)
 	before := p.edge.cpu()
 	const records = perSecond * seconds
-	j.paced(records, perSecond, func(n int) *kgo.Record {
-		r := &kgo.Record{Topic: topic, Key: []byte("k" + strconv.Itoa(rand.IntN(keys))), Value: jsonValue(n)}
-		r.Partition = int32(hash.Partition(r, partitions))
-		return r
+	p.profiled(b, strconv.Itoa(keys), func() {
+		j.paced(records, perSecond, func(n int) *kgo.Record {
+			r := &kgo.Record{Topic: topic, Key: []byte("k" + strconv.Itoa(rand.IntN(keys))), Value: jsonValue(n)}
+			r.Partition = int32(hash.Partition(r, partitions))
+			return r
+		})
 	})
 	c.await(b, "keyed records", &c.records, records)
 	used := p.edge.cpu() - before - idle

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -81,9 +82,11 @@ func afterEdge(b *testing.B, j *judge, p *pair, partitions, n, missed int) (r re
 	p.startEdge()
 	ready, before := time.Now(), p.burnt()
 	path := "/ws/" + topic + "?as=text&positions=" + strings.Join(positions, ",")
-	c = join(b, n, crowdOptions{address: p.ws, path: func(int) string { return path }, stamped: true})
+	p.profiled(b, "edge-"+strconv.Itoa(n), func() {
+		c = join(b, n, crowdOptions{address: p.ws, path: func(int) string { return path }, stamped: true})
+		c.await(b, "missed records", &c.records, int64(missed*n))
+	})
 	defer c.leave()
-	c.await(b, "missed records", &c.records, int64(missed*n))
 	if got := c.records.Load(); got != int64(missed*n) {
 		b.Errorf("%d records resumed, want %d", got, missed*n)
 	}

@@ -41,18 +41,20 @@ func BenchmarkThroughput(b *testing.B) {
 	p := startPair(b, pairOptions{kafka: kafka, plain: true})
 	for b.Loop() {
 		var bare, rpc, text, binary reading
-		take := func(to *reading, read func() time.Duration) {
+		take := func(to *reading, name string, read func() time.Duration) {
 			p.again() // or it would read what it has in memory
-			before := p.burnt()
-			took := read()
-			to.add(took, p.burnt().since(before))
+			p.profiled(b, name, func() {
+				before := p.burnt()
+				took := read()
+				to.add(took, p.burnt().since(before))
+			})
 		}
 		for range rounds {
 			ref := readBare(b, kafka, topic, records)
 			bare.seconds, bare.bare = append(bare.seconds, ref.Seconds), append(bare.bare, ref.cpu())
-			take(&rpc, func() time.Duration { return readByGRPC(b, p, topic, records) })
-			take(&text, func() time.Duration { return readBySocket(b, p, topic, records, false) })
-			take(&binary, func() time.Duration { return readBySocket(b, p, topic, records, true) })
+			take(&rpc, "rpc", func() time.Duration { return readByGRPC(b, p, topic, records) })
+			take(&text, "json", func() time.Duration { return readBySocket(b, p, topic, records, false) })
+			take(&binary, "binary", func() time.Duration { return readBySocket(b, p, topic, records, true) })
 		}
 		rate := func(r *reading) string { return kilo(float64(records) / median(r.seconds)) }
 		share := func(r *reading) float64 { return median(bare.seconds) / median(r.seconds) }

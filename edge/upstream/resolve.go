@@ -51,8 +51,12 @@ func (s *Source) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 	if err != nil {
 		return hub.Resolved{}, s.callError(ctx, r, topic, err)
 	}
-	log := make(chan *tailracev1.Topic, 1) // `started` does not tell the oldest offsets
-	go func() { log <- r.describe(ctx, topic) }()
+	log := make(chan *tailracev1.Topic, 1) // `started` tells the oldest offsets only where they are the start
+	if q.Start.Kind == hub.Earliest {
+		log <- nil
+	} else {
+		go func() { log <- s.describe(ctx, r, topic) }()
+	}
 	started, err := firstStarted(stream)
 	if err != nil {
 		err = s.callError(ctx, r, topic, err)
@@ -65,15 +69,6 @@ func (s *Source) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 		return hub.Resolved{}, err
 	}
 	return resolved(started, described, q), nil
-}
-
-// describe returns what the service knows of the topic's log, nil if it does not say.
-func (r *replica) describe(ctx context.Context, topic string) *tailracev1.Topic {
-	response, err := r.topic.CallUnary(ctx, connect.NewRequest(&tailracev1.GetTopicRequest{Topic: topic}))
-	if err != nil {
-		return nil
-	}
-	return response.Msg.GetTopic()
 }
 
 // firstStarted receives the first message of a stream, which is `started`.

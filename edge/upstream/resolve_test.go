@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,6 +88,34 @@ func TestResolveTakesWhatStartedSays(t *testing.T) {
 func incomplete(p *tailracev1.StartedPartition) *tailracev1.StartedPartition {
 	p.Incomplete = true
 	return p
+}
+
+// TestManyResolvesDescribeOnce: clients that come back all at once must not each cost the service what only tells where the log begins.
+func TestManyResolvesDescribeOnce(t *testing.T) {
+	const clients = 50
+	svc := newScript(t, says(started("A", 1, from(0, 10, 20))))
+	svc.topic = &tailracev1.Topic{Name: "t", TopicId: "A", Partitions: []*tailracev1.Partition{{Start: 5, End: 20}}}
+	source := newSource(t, nil, svc.address)
+	var all sync.WaitGroup
+	began := time.Now()
+	for range clients {
+		all.Go(func() {
+			got, err := source.Resolve(t.Context(), "t", hub.Query{Start: hub.Start{Kind: hub.AtPositions, Positions: []hub.Position{{Offset: 10, Epoch: -1}}}})
+			if err != nil || len(got.Partitions) != 1 || got.Partitions[0].Oldest != 5 {
+				t.Errorf("got %+v, %v, want the oldest offset 5", got, err)
+			}
+		})
+	}
+	all.Wait()
+	took := time.Since(began)
+	if _, err := source.Resolve(t.Context(), "t", hub.Query{Start: hub.Start{Kind: hub.Earliest}}); err != nil {
+		t.Error(err)
+	}
+	svc.mu.Lock()
+	defer svc.mu.Unlock()
+	if most := 1 + int(took/time.Second); svc.described < 1 || svc.described > most {
+		t.Errorf("%d resolves in %v have asked for the log %d times, want at most %d", clients, took, svc.described, most)
+	}
 }
 
 func TestResolveAsksForTheSame(t *testing.T) {

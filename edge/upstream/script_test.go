@@ -56,6 +56,7 @@ type script struct {
 	pipelines []pipeline // of the PublishStreams to come; the last one stays
 	opened    int
 	topic     *tailracev1.Topic // that GetTopic tells
+	described int
 	lists     int
 	names     []string // of ListTopics, in pages of two
 }
@@ -136,6 +137,7 @@ func (s *script) PublishStream(ctx context.Context, stream *pipelined) error {
 func (s *script) GetTopic(context.Context, *tailracev1.GetTopicRequest) (*tailracev1.GetTopicResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.described++
 	if s.topic == nil {
 		return nil, failure(connect.CodeUnavailable, "KAFKA_UNAVAILABLE", nil)
 	}

@@ -80,6 +80,8 @@ type Source struct {
 	turn     atomic.Uint32
 	metrics  *metrics
 
+	described descriptions
+
 	lines   atomic.Int64   // of sockets that publish, with a stream or waiting for one
 	running sync.WaitGroup // their goroutines
 
