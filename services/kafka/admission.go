@@ -115,7 +115,8 @@ type lane struct {
 	alone   time.Time // until then one record at a time: a batch was too large for the broker
 
 	heard       time.Time // when the leader answered last
-	leader      int32     // as Kafka said last, -1: none
+	said        time.Time // when Kafka said what is known of the leader, and whether the topic is there
+	leader      int32     // as Kafka said then, -1: none
 	leaderSince time.Time // when it became that; zero: it was the first that was heard of
 }
 
@@ -123,6 +124,7 @@ type lane struct {
 type number struct {
 	now, was int32
 	since    time.Time
+	said     time.Time // when Kafka said so
 }
 
 // flow is what one caller has waiting for one partition. The first inside are in the room; their callers do not wait.
@@ -188,7 +190,7 @@ func (a *admission) enter(p *pending, caller string, info *topicInfo, now time.T
 func (a *admission) lane(id laneID, info *topicInfo, now time.Time) *lane {
 	l := a.lanes[id]
 	if l == nil {
-		l = &lane{laneID: id, flows: map[string]*flow{}, leader: info.leaders[id.partition]}
+		l = &lane{laneID: id, flows: map[string]*flow{}, leader: info.leaders[id.partition], said: info.at}
 		if n := a.number(info, now); id.partition >= n.was {
 			l.young = n.since.Add(newPatience)
 		}
@@ -196,9 +198,8 @@ func (a *admission) lane(id laneID, info *topicInfo, now time.Time) *lane {
 			l.leaderSince = info.at
 		}
 		a.lanes[id] = l
-	} else if info.at.After(now.Add(-time.Second)) {
-		l.missing = false
-		l.learn(info.leaders[id.partition], now)
+	} else {
+		l.learn(info, now)
 	}
 	return l
 }
@@ -207,12 +208,12 @@ func (a *admission) lane(id laneID, info *topicInfo, now time.Time) *lane {
 func (a *admission) number(info *topicInfo, now time.Time) number {
 	n, known := a.numbers[info.name]
 	switch {
-	case n.now == info.count:
+	case n.now == info.count || info.at.Before(n.said):
 		return n
 	case known && info.count > n.now:
-		n = number{now: info.count, was: n.now, since: now}
+		n = number{now: info.count, was: n.now, since: now, said: info.at}
 	default:
-		n = number{now: info.count, was: info.count}
+		n = number{now: info.count, was: info.count, said: info.at}
 	}
 	if len(a.numbers) >= infoTopics {
 		clear(a.numbers)

@@ -225,6 +225,33 @@ func TestALeaderThatIsGone(t *testing.T) {
 	}
 }
 
+// What a publisher knows of a topic may be a second old: it undoes nothing that Kafka has said since.
+func TestANewerLeaderStays(t *testing.T) {
+	r := newRoom(t, 16<<20)
+	put := func(leader int32, old time.Duration) string {
+		e := kafka.Entry{Caller: "c", Topic: "t", Leader: leader, Bytes: 100, Name: "r", Old: old}
+		_, _, refusal := r.a.Enter(t.Context(), e, r.now, time.Minute)
+		return refusal
+	}
+	put(-1, 0)
+	r.now = r.now.Add(time.Second)
+	r.a.Learn("t", r.now, 1)
+	r.now = r.now.Add(500 * time.Millisecond)
+	put(-1, 900*time.Millisecond)
+	if got := r.take(); len(got) != 2 {
+		t.Errorf("%d records are handed over to the leader that is there, want 2", len(got))
+	}
+	r.answer(everything)
+	r.a.Learn("t", r.now) // the topic is gone
+	r.now = r.now.Add(100 * time.Millisecond)
+	if got := put(1, 200*time.Millisecond); got != "not_found UNKNOWN_TOPIC" {
+		t.Errorf("a topic that is gone: refused with %q", got)
+	}
+	if got := put(1, 0); got != "" {
+		t.Errorf("a topic that has come back: refused with %q", got)
+	}
+}
+
 // A partition that was added just now has more time than one whose leader is gone.
 func TestAPartitionThatIsNewIsWaitedFor(t *testing.T) {
 	r := newRoom(t, 1<<20)

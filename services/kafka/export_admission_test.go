@@ -31,6 +31,7 @@ type Entry struct {
 	Count             int32 // partitions of the topic, 0: 64
 	Bytes, Limit      int64 // limit: max.message.bytes, 0: not known
 	Name              string
+	Old               time.Duration // of what is known of the topic
 }
 
 // Enter is enter; inside: the caller need not wait. A refusal is told by its code and reason.
@@ -38,7 +39,7 @@ func (a *Admission) Enter(ctx context.Context, e Entry, now time.Time, wait time
 	p := &pending{ctx: ctx, topic: e.Topic, partition: e.Partition, cost: e.Bytes + recordOverhead, wire: e.Bytes + recordFrame, by: now.Add(wait)}
 	p.settings.maxBytes = e.Limit
 	count := cmp.Or(e.Count, 64)
-	info := &topicInfo{name: e.Topic, count: count, leaders: make([]int32, count), at: now}
+	info := &topicInfo{name: e.Topic, count: count, leaders: make([]int32, count), at: now.Add(-e.Old)}
 	info.leaders[e.Partition] = e.Leader
 	if why := a.a.enter(p, e.Caller, info, now); why != nil {
 		return nil, false, why.code + " " + why.reason

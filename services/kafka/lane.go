@@ -35,9 +35,16 @@ func (l *lane) gone(now time.Time) *cause {
 	return nil
 }
 
-// learn takes what Kafka says of the leader.
-func (l *lane) learn(leader int32, now time.Time) {
-	if l.leader != leader {
+// learn takes what Kafka said of the topic, unless it has said something since: whoever publishes may have what is a second old.
+func (l *lane) learn(i *topicInfo, now time.Time) {
+	if i.at.Before(l.said) {
+		return
+	}
+	l.said = i.at
+	if l.missing = i.missing || l.partition >= i.count; l.missing {
+		return
+	}
+	if leader := i.leaders[l.partition]; l.leader != leader {
 		l.leader, l.leaderSince = leader, now
 	}
 }
@@ -51,13 +58,8 @@ func (a *admission) learn(infos []topicInfo, now time.Time) {
 		of[infos[i].name] = &infos[i]
 	}
 	for id, l := range a.lanes {
-		switch i := of[id.topic]; {
-		case i == nil || i.err != nil:
-		case i.missing || id.partition >= i.count:
-			l.missing = true
-		default:
-			l.missing = false
-			l.learn(i.leaders[id.partition], now)
+		if i := of[id.topic]; i != nil && i.err == nil {
+			l.learn(i, now)
 		}
 	}
 	a.signal()
