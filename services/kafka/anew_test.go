@@ -77,6 +77,51 @@ func testRecreation(t *testing.T, cluster *kafkatest.Cluster) {
 	}
 }
 
+// testRecreationWithoutAConsumer: where no other consumer can be opened for the new log, its partitions are unavailable, those of other topics are read
+// on, and once one can be opened nothing of the new log is missing.
+func testRecreationWithoutAConsumer(t *testing.T, cluster *kafkatest.Cluster) {
+	topic, other := cluster.NewTopic(t, 2, nil), cluster.NewTopic(t, 1, nil)
+	c := newClient(t, cluster, patient)
+	live := newRecorder(t, resolve(t, c, topic, hub.Query{}), topic)
+	live.follow(c, 0, 0)
+	neighbour := newRecorder(t, resolve(t, c, other, hub.Query{}), other)
+	neighbour.follow(c, 0, 0)
+	publish(t, c, topic, on(0, value("old")))
+	eventually(t, func() bool { return live.position(0) == 1 }, "live to 1")
+	refused, allow := c.RefuseConsumers(errors.New("no more threads"))
+	recreate(t, cluster, topic, 2)
+	eventually(t, func() bool { return len(live.control(hub.Unavailable)) == 1 }, "told that it cannot be read")
+	if n := len(live.control(hub.Recreated)); n != 1 {
+		t.Errorf("told %d times of the re-creation, want once, before", n)
+	}
+	k := cluster.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for p := range int32(2) {
+		if err := k.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Partition: p, Value: []byte("new")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late := newRecorder(t, resolve(t, c, topic, hub.Query{}), topic) // a partition that is followed meanwhile
+	late.follow(c, 1, 0)
+	eventually(t, func() bool { return len(late.control(hub.Unavailable)) == 1 }, "the other partition cannot be read either")
+	tried := refused()
+	publish(t, c, other, value("neighbour"))
+	eventually(t, func() bool { return neighbour.position(0) == 1 }, "another topic is read on")
+	eventually(t, func() bool { return refused() >= tried+2 }, "it is tried again")
+	if live.position(0) != 0 || len(live.control(hub.Available)) != 0 || late.position(1) != 0 || len(late.control(hub.Available)) != 0 {
+		t.Errorf("at %d and %d, told %d and %d times that it can be read, without a consumer that could", live.position(0), late.position(1),
+			len(live.control(hub.Available)), len(late.control(hub.Available)))
+	}
+	allow()
+	eventually(t, func() bool { return live.position(0) == 1 && late.position(1) == 1 }, "the new log is read")
+	got := append(texts(live.got(0), ofOurs), texts(late.got(1), ofOurs)...)
+	if want := []string{`0@0 null="old"`, `0@0 null="new"`, `1@0 null="new"`}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if n, m := len(live.control(hub.Available)), len(late.control(hub.Available)); n != 1 || m != 1 {
+		t.Errorf("told %d and %d times that it can be read, want once each", n, m)
+	}
+}
+
 // testRecreationInAHub: all readers go on, at the beginning, with more partitions and with fewer; who comes back with positions of the old log is
 // told the same. Who named a partition that is over ends.
 func testRecreationInAHub(t *testing.T, cluster *kafkatest.Cluster) {

@@ -65,7 +65,7 @@ func (f *follower) check(ctx context.Context) {
 	var lost []*followed
 	suspects := make([]suspect, 0, len(f.parts))
 	for _, p := range f.parts {
-		if p.gone {
+		if p.gone || p.barred {
 			continue
 		}
 		if !p.assigned {
@@ -148,7 +148,7 @@ func (f *follower) judge(findings []finding) {
 	var why error
 	for _, fd := range findings {
 		p := fd.p
-		if f.parts[p.key] != p || p.gone || p.next != fd.next {
+		if f.parts[p.key] != p || p.gone || p.barred || p.next != fd.next {
 			continue
 		}
 		switch {

@@ -1,6 +1,8 @@
 package kafka
 
 import (
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"tailrace.dev/tailrace/services/hub"
@@ -59,6 +61,28 @@ func (c *Client) StopFetching(topic string, partition, epoch int32) {
 		}})
 		<-done
 	}
+}
+
+// RefuseConsumers makes that no follower can open another consumer, until allow is called. refused counts.
+func (c *Client) RefuseConsumers(err error) (refused func() int, allow func()) {
+	var n atomic.Int64
+	var allowed atomic.Bool
+	for _, f := range c.followers {
+		done := make(chan struct{})
+		f.send(command{found: func() {
+			open := f.open
+			f.open = func() (*confluent.Consumer, error) {
+				if allowed.Load() {
+					return open()
+				}
+				n.Add(1)
+				return nil, err
+			}
+			close(done)
+		}})
+		<-done
+	}
+	return func() int { return int(n.Load()) }, func() { allowed.Store(true) }
 }
 
 // sum is a metric's value, over all labels.

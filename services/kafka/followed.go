@@ -26,6 +26,7 @@ type followed struct {
 	assignedAt time.Time
 	away       bool      // unavailable
 	gone       bool      // the topic was deleted
+	barred     bool      // its consumer must not read this log, and there is no other yet
 	stuck      bool      // statistics say that nothing fetches it
 	held       held      // by an open transaction
 	beyond     time.Time // when the leader first said that next is beyond its log; zero: it did not

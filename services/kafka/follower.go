@@ -60,6 +60,7 @@ type follower struct {
 	consumer  *confluent.Consumer
 	open      func() (*confluent.Consumer, error)
 	logs      topicLogs
+	renewal   renewal
 	parts     map[key]*followed
 	known     meetings
 	dirty     []*followed // with something to append
@@ -94,6 +95,7 @@ func newFollower(c *Client, n int) *follower {
 		parts:     map[key]*followed{},
 		known:     meetings{},
 		logs:      topicLogs{},
+		renewal:   renewal{barred: map[string]struct{}{}},
 		topicSets: map[appender]*topicBatch{},
 	}
 }
@@ -125,6 +127,7 @@ func (f *follower) run(ctx context.Context) {
 	defer func() { closeBounded(f.log, "follower", func() { _ = f.consumer.Close() }) }()
 	for ctx.Err() == nil {
 		f.execute()
+		f.renewAgain()
 		f.check(ctx)
 		wait := idlePoll
 		if len(f.dirty) > 0 {
@@ -184,9 +187,11 @@ func (f *follower) execute() {
 }
 
 func (f *follower) add(ps []*followed) {
-	anew := false
+	var anew []string
 	for _, p := range ps {
-		anew = f.logs.isAnother(p.key.topic, p.topic.ID()) || anew
+		if f.logs.isAnother(p.key.topic, p.topic.ID()) {
+			anew = append(anew, p.key.topic)
+		}
 		if old := f.parts[p.key]; old != nil {
 			if !old.gone { // else it is another topic now
 				f.log.Error("partition followed twice; the later one is served", "topic", p.key.topic, "partition", p.key.partition)
@@ -203,12 +208,11 @@ func (f *follower) add(ps []*followed) {
 		p.set = set
 	}
 	f.m.followed.Add(float64(len(ps)))
-	if anew {
-		f.renew()
-	}
+	f.renew(anew...)
+	f.bar()
 	var left []*followed
 	for _, p := range ps {
-		if !p.assigned {
+		if !p.assigned && !p.barred {
 			left = append(left, p)
 		}
 	}
@@ -297,7 +301,7 @@ func (f *follower) reassign(p *followed) {
 
 func (f *follower) message(m *confluent.Message) {
 	p := f.parts[key{*m.TopicPartition.Topic, m.TopicPartition.Partition}]
-	if p == nil || m.TopicPartition.Error != nil || !p.message(m) {
+	if p == nil || p.barred || m.TopicPartition.Error != nil || !p.message(m) {
 		f.m.dropped.Inc()
 		return
 	}
@@ -308,7 +312,7 @@ func (f *follower) message(m *confluent.Message) {
 
 // end: the partition's end was reached. Its offset is the last stable one, and lies behind holes that follow the last record.
 func (f *follower) end(e confluent.PartitionEOF) {
-	if p := f.parts[key{*e.Topic, e.Partition}]; p != nil {
+	if p := f.parts[key{*e.Topic, e.Partition}]; p != nil && !p.barred {
 		p.reached(int64(e.Offset))
 		f.touch(p)
 	}

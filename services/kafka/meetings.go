@@ -44,22 +44,3 @@ func (l topicLogs) isAnother(topic, id string) bool {
 	l[topic] = id
 	return was != ""
 }
-
-// renew goes on with another consumer, each partition at its next (see topicLogs). Closing the old one may take a while.
-func (f *follower) renew() {
-	c, err := f.open()
-	if err != nil {
-		f.log.Error("open another consumer for a topic that was created anew", "error", err) // the first one could be opened
-		return
-	}
-	old := f.consumer
-	f.checker.group.Go(func() { closeBounded(f.log, "follower", func() { _ = old.Close() }) })
-	f.consumer, f.known = c, meetings{}
-	var all []*followed
-	for _, p := range f.parts {
-		if p.assigned = false; !p.gone {
-			all = append(all, p)
-		}
-	}
-	f.assign(all)
-}

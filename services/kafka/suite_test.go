@@ -68,6 +68,7 @@ func TestReal(t *testing.T) {
 		"publish to a compacted topic":     testCompacted,
 		"a topic created anew is told":     testRecreation,
 		"a topic comes back in time":       testBackInTime,
+		"no consumer for a topic anew":     testRecreationWithoutAConsumer,
 		"readers of a topic created anew":  testRecreationInAHub,
 		"compaction leaves holes":          testCompaction,
 		"retention overtakes a reader":     testRetentionUnderAReader,

@@ -194,10 +194,11 @@ func (f *follower) recreated(t appender, id string, count int32) {
 		p.gone = true
 	}
 	f.logs.isAnother(t.Name(), id)
-	f.renew()
+	f.renew(t.Name())
 	for i, p := range ps {
 		f.emit(p, es[i])
 	}
+	f.bar()
 }
 
 // of returns the partitions of a topic that this follower has.
