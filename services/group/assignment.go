@@ -15,7 +15,9 @@ func (g *Group) Assign(places []Place) {
 			g.drop(l, lost)
 		}
 		l := newLane(g, at)
-		l.committed = at.Offset
+		if !at.Fresh {
+			l.committed = at.Offset
+		}
 		g.lanes[at.Partition] = l
 	}
 }

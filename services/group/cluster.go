@@ -33,6 +33,7 @@ type Place struct {
 	Partition
 	Offset int64
 	Epoch  int32 // of the record before it, -1 unknown
+	Fresh  bool  // of an assignment: the place is not what the group has committed, and is to be
 }
 
 // Turn is what a membership does before it polls again.

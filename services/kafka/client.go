@@ -12,6 +12,7 @@ import (
 	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"tailrace.dev/tailrace/services/group"
 	"tailrace.dev/tailrace/services/hub"
 )
 
@@ -36,11 +37,16 @@ type Client struct {
 	producer  *producer
 	calls     atomic.Uint64 // of Publish
 
-	ready   chan struct{} // closed when the clients are open
-	stopped chan struct{} // closed when Run returns
+	logs    chan confluent.LogEvent // of all clients; made by Run
+	ready   chan struct{}           // closed when the clients are open
+	stopped chan struct{}           // closed when Run returns
 }
 
-var _ hub.Source = (*Client)(nil)
+var (
+	_ hub.Source        = (*Client)(nil)
+	_ group.Cluster     = (*Client)(nil)
+	_ group.DeadLetters = (*Client)(nil)
+)
 
 // New returns an idle client; Run makes it work. A nil reg registers no metrics. The error is that of Config.Validate.
 func New(cfg Config, logger *slog.Logger, reg prometheus.Registerer) (*Client, error) {
@@ -109,6 +115,7 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 	roles.Go(func() { c.producer.run(life) })
 	roles.Go(func() { c.watcher.run(life) })
+	c.logs = logs
 	close(c.ready)
 	<-ctx.Done()
 	return nil

@@ -58,6 +58,13 @@ type Config struct {
 	// HeldAfter is how long an open transaction must hold the end of a partition to be named in the log and a metric; default 60 s, which is how
 	// long Kafka lets a transaction be open unless its producer asks for more.
 	HeldAfter time.Duration
+	// GroupProtocol is the flag -kafka.group-protocol: classic (default; cooperative-sticky), or consumer (KIP-848).
+	GroupProtocol string
+	// GroupInstance is the flag -kafka.group-instance: this process is a static member of its groups under that name, so that a restart within the
+	// session timeout moves no partition. Empty: it is not. No two processes may have the same.
+	GroupInstance string
+	// CreateDeadLetters is the flag -kafka.create-dead-letters: topics of dead letters that do not exist are created; default true.
+	CreateDeadLetters bool
 }
 
 // DefaultConfig returns the defaults, without Bootstrap.
@@ -74,6 +81,9 @@ func DefaultConfig() Config {
 		DeletedAfter:   10 * time.Second,
 		StatsInterval:  5 * time.Second,
 		HeldAfter:      time.Minute,
+
+		GroupProtocol:     "classic",
+		CreateDeadLetters: true,
 	}
 }
 
@@ -134,6 +144,9 @@ func (c Config) Validate() error {
 	}
 	if c.Isolation != ReadCommitted && c.Isolation != ReadUncommitted {
 		return fmt.Errorf("-kafka.isolation %q: want %s or %s", c.Isolation, ReadCommitted, ReadUncommitted)
+	}
+	if c.GroupProtocol != "classic" && c.GroupProtocol != "consumer" {
+		return fmt.Errorf("-kafka.group-protocol %q: want classic or consumer", c.GroupProtocol)
 	}
 	for _, r := range []struct {
 		name         string
@@ -261,6 +274,36 @@ func (c Config) reader(logs chan confluent.LogEvent) *confluent.ConfigMap {
 		"fetch.queue.backoff.ms":     10,
 		"queued.max.messages.kbytes": 2 << 10,
 	})
+}
+
+// sessionTimeout is for how long a group waits for a member that vanished; with the consumer protocol it is the broker's.
+const sessionTimeout = 6 * time.Second
+
+// member: a member of a group. Its positions are given to it as numbers; what is out of range must be told, never skipped.
+func (c Config) member(logs chan confluent.LogEvent, group string) *confluent.ConfigMap {
+	own := confluent.ConfigMap{
+		"group.id":                           group,
+		"group.protocol":                     c.GroupProtocol,
+		"isolation.level":                    string(c.Isolation),
+		"auto.offset.reset":                  "error",
+		"enable.auto.commit":                 false,
+		"enable.auto.offset.store":           false,
+		"enable.partition.eof":               true,
+		"topic.metadata.refresh.interval.ms": 3000, // partitions that were added are found by it
+		"fetch.wait.max.ms":                  100,
+		"fetch.queue.backoff.ms":             10,
+		"queued.max.messages.kbytes":         8 << 10,
+		"max.poll.interval.ms":               int(5 * time.Minute / time.Millisecond),
+	}
+	if c.GroupProtocol == "classic" {
+		own["session.timeout.ms"] = int(sessionTimeout / time.Millisecond)
+		own["heartbeat.interval.ms"] = int(sessionTimeout / 4 / time.Millisecond)
+		own["partition.assignment.strategy"] = "cooperative-sticky"
+	}
+	if c.GroupInstance != "" {
+		own["group.instance.id"] = c.GroupInstance
+	}
+	return c.settings("group", logs, confluent.ConfigMap{"fetch.error.backoff.ms": 100}, own)
 }
 
 // producer: its queue is far above what admission lets through, so that it is never full.

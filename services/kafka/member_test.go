@@ -1,0 +1,327 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/protobuf/proto"
+
+	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+	"tailrace.dev/tailrace/services/group"
+	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/kafka"
+	"tailrace.dev/tailrace/services/kafka/kafkatest"
+)
+
+// newGroups runs the queue mode of a process of its own; leave ends it as a drain does.
+func newGroups(t *testing.T, cluster *kafkatest.Cluster, change ...func(*kafka.Config)) (gs *group.Groups, leave func()) {
+	t.Helper()
+	c, stop := startClient(t, cluster, change...)
+	gs = group.New(group.Config{Cluster: c, DeadLetters: c, CommitInterval: 100 * time.Millisecond, Linger: 200 * time.Millisecond})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = gs.Run(ctx) }()
+	var once sync.Once
+	leave = func() { once.Do(func() { cancel(); <-ended; stop() }) }
+	t.Cleanup(leave)
+	return gs, leave
+}
+
+// taken is what workers of a group acknowledged, and the gaps that they were told.
+type taken struct {
+	mu    sync.Mutex
+	times map[string]int // by topic/partition/offset
+	gaps  []group.Gap
+}
+
+func newTaken() *taken { return &taken{times: map[string]int{}} }
+
+func (k *taken) distinct() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.times)
+}
+
+func (k *taken) gapsOf() []group.Gap {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.gaps)
+}
+
+func decodeDelivered(t testing.TB, d group.Delivery) *tailracev1.Record {
+	t.Helper()
+	r := &tailracev1.Record{}
+	if err := proto.Unmarshal(d.Record.Body, r); err != nil {
+		t.Error(err)
+	}
+	return r
+}
+
+// work acknowledges everything until the test or the group ends.
+func (k *taken) work(t *testing.T, gs *group.Groups, s group.Start, judge func(*tailracev1.Record) bool) (stop func()) {
+	t.Helper()
+	w, err := gs.Join(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	quit, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer w.Close()
+		for {
+			p, err := w.Pull(64 << 10)
+			if err != nil {
+				return
+			}
+			k.mu.Lock()
+			k.gaps = append(k.gaps, p.Gaps...)
+			k.mu.Unlock()
+			for _, d := range p.Deliveries {
+				r := decodeDelivered(t, d)
+				if judge != nil && !judge(r) {
+					w.Nack([]int64{d.Tag}, 0, "bad record")
+				} else if len(w.Ack([]int64{d.Tag}, 0)) == 0 {
+					k.mu.Lock()
+					k.times[fmt.Sprintf("%s/%d/%d", r.GetTopic(), r.GetPartition(), r.GetOffset())]++
+					k.mu.Unlock()
+				}
+			}
+			if len(p.Deliveries)+len(p.Gaps) > 0 {
+				continue
+			}
+			select {
+			case <-w.Signal():
+			case <-quit:
+				return
+			}
+		}
+	}()
+	var once sync.Once
+	stop = func() { once.Do(func() { close(quit); <-ended }) }
+	t.Cleanup(stop)
+	return stop
+}
+
+func writeKeyed(t *testing.T, cluster *kafkatest.Cluster, topic string, n int) {
+	t.Helper()
+	client := cluster.Client(t)
+	records := make([]*kgo.Record, n)
+	for i := range records {
+		records[i] = &kgo.Record{Topic: topic, Key: fmt.Appendf(nil, "k%d", i%50), Value: fmt.Appendf(nil, "v%d", i)}
+	}
+	if err := client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lag is what Kafka's own accounts say is left for a group, -1 if it has not committed all partitions.
+func lag(t *testing.T, cluster *kafkatest.Cluster, name, topic string) int64 {
+	t.Helper()
+	adm := cluster.Admin(t)
+	ends, err := adm.ListEndOffsets(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commits, err := adm.FetchOffsets(t.Context(), name)
+	if err != nil {
+		return -1
+	}
+	left := int64(0)
+	for p, end := range ends[topic] {
+		at, ok := commits.Lookup(topic, p)
+		if !ok || at.At < 0 {
+			return -1
+		}
+		left += end.Offset - at.At
+	}
+	return left
+}
+
+func startOf(name string, topics ...string) group.Start {
+	return group.Start{Settings: group.Settings{Group: name, Topics: topics}, MaxInFlight: 50}
+}
+
+// TestGroupMembers: processes come and go under load; nothing is lost, and Kafka's own accounts say so.
+func TestGroupMembers(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	for _, protocol := range []string{"classic", "consumer"} {
+		t.Run(protocol, func(t *testing.T) {
+			with := func(c *kafka.Config) { c.GroupProtocol = protocol }
+			topic := cluster.NewTopic(t, 6, nil)
+			name := topic + "-group"
+			const each = 1500
+			writeKeyed(t, cluster, topic, each)
+			k := newTaken()
+			first, leave := newGroups(t, cluster, with)
+			k.work(t, first, startOf(name, topic), nil)
+			k.work(t, first, startOf(name, topic), nil)
+			eventually(t, func() bool { return k.distinct() == each }, "the first member takes all")
+			eventually(t, func() bool { return lag(t, cluster, name, topic) == 0 }, "lag 0")
+
+			second, _ := newGroups(t, cluster, with)
+			k.work(t, second, startOf(name, topic), nil)
+			writeKeyed(t, cluster, topic, each)
+			eventually(t, func() bool { return partitionsOf(second) == 3 && partitionsOf(first) == 3 }, "the partitions are shared")
+			writeKeyed(t, cluster, topic, each)
+			eventually(t, func() bool { return k.distinct() == 3*each }, "two members take all")
+			leave()
+			eventually(t, func() bool { return partitionsOf(second) == 6 }, "the one that stays has all partitions")
+			writeKeyed(t, cluster, topic, each)
+			eventually(t, func() bool { return k.distinct() == 4*each }, "the second takes the rest")
+			eventually(t, func() bool { return lag(t, cluster, name, topic) == 0 }, "lag 0")
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			twice := 0
+			for _, n := range k.times {
+				if n > 1 {
+					twice++
+				}
+			}
+			if twice > 0 {
+				t.Errorf("%d records were acknowledged twice, though every ack was within the grace", twice)
+			}
+			if len(k.gaps) > 0 {
+				t.Errorf("got gaps %v", k.gaps)
+			}
+		})
+	}
+}
+
+func partitionsOf(gs *group.Groups) (n int) {
+	for _, s := range gs.Stats() {
+		n += s.Partitions
+	}
+	return n
+}
+
+// TestGroupPlaces: where a group begins: initial, new partitions, lost offsets, a topic that was created anew.
+func TestGroupPlaces(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	t.Run("latest, and growth", func(t *testing.T) {
+		t.Parallel()
+		topic := cluster.NewTopic(t, 2, nil)
+		writeKeyed(t, cluster, topic, 100)
+		gs, _ := newGroups(t, cluster)
+		k := newTaken()
+		s := startOf(topic+"-group", topic)
+		s.Initial = group.Latest
+		k.work(t, gs, s, nil)
+		eventually(t, func() bool { return lag(t, cluster, topic+"-group", topic) == 0 }, "the beginning is committed")
+		writeKeyed(t, cluster, topic, 30)
+		eventually(t, func() bool { return k.distinct() == 30 }, "what came later")
+		if _, err := cluster.Admin(t).UpdatePartitions(t.Context(), 4, topic); err != nil {
+			t.Fatal(err)
+		}
+		var client *kgo.Client
+		eventually(t, func() bool {
+			client = cluster.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+			return client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Partition: 3, Value: []byte("first")}).FirstErr() == nil
+		}, "the new partition takes a record")
+		eventually(t, func() bool { return k.distinct() == 31 }, "the first record of a new partition")
+	})
+	t.Run("retention", func(t *testing.T) {
+		t.Parallel()
+		topic := cluster.NewTopic(t, 1, nil)
+		writeKeyed(t, cluster, topic, 20)
+		adm := cluster.Admin(t)
+		commit(t, adm, topic, 5)
+		offsets := kadm.Offsets{}
+		offsets.AddOffset(topic, 0, 12, -1)
+		if _, err := adm.DeleteRecords(t.Context(), offsets); err != nil {
+			t.Fatal(err)
+		}
+		gs, _ := newGroups(t, cluster)
+		k := newTaken()
+		k.work(t, gs, startOf(topic+"-group", topic), nil)
+		eventually(t, func() bool { return k.distinct() == 8 && len(k.gapsOf()) == 1 }, "what is left, and a gap: got %v", k)
+		want := group.Gap{Partition: group.Partition{Topic: topic}, From: 5, To: 12, Reason: hub.GapRetention}
+		if got := k.gapsOf()[0]; got != want {
+			t.Errorf("got %+v", got)
+		}
+	})
+	t.Run("created anew", func(t *testing.T) {
+		t.Parallel()
+		topic := cluster.NewTopic(t, 1, nil)
+		writeKeyed(t, cluster, topic, 20)
+		gs, _ := newGroups(t, cluster, patient)
+		k := newTaken()
+		k.work(t, gs, startOf(topic+"-group", topic), nil)
+		eventually(t, func() bool { return lag(t, cluster, topic+"-group", topic) == 0 }, "all is done")
+		recreate(t, cluster, topic, 1)
+		writeKeyed(t, cluster, topic, 50) // more than there were
+		again := func() (n int) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			for i := range 20 {
+				n += k.times[fmt.Sprintf("%s/0/%d", topic, i)] - 1
+			}
+			return n
+		}
+		eventually(t, func() bool { return k.distinct() == 50 && again() == 20 }, "the new log from its first record")
+		eventually(t, func() bool { return lag(t, cluster, topic+"-group", topic) == 0 }, "all of it is done")
+		if gaps := k.gapsOf(); len(gaps) != 1 || gaps[0].Reason != hub.GapRecreated {
+			t.Errorf("got gaps %v", gaps)
+		}
+	})
+}
+
+func commit(t *testing.T, adm *kadm.Client, topic string, at int64) {
+	t.Helper()
+	offsets := kadm.Offsets{}
+	offsets.AddOffset(topic, 0, at, -1)
+	if _, err := adm.CommitOffsets(t.Context(), topic+"-group", offsets); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDeadLetters: what fails too often is found in a topic of its own, with all that is known of it, and the front moves on.
+func TestDeadLetters(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	topic := cluster.NewTopic(t, 1, nil)
+	writeKeyed(t, cluster, topic, 10)
+	gs, _ := newGroups(t, cluster)
+	k := newTaken()
+	s := startOf(topic+"-group", topic)
+	s.MaxAttempts = 2
+	k.work(t, gs, s, func(r *tailracev1.Record) bool { return string(r.GetValue()) != "v3" })
+	eventually(t, func() bool { return k.distinct() == 9 && lag(t, cluster, topic+"-group", topic) == 0 }, "the front moves on")
+	client := cluster.Client(t, kgo.ConsumeTopics(topic+".dlq"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	letter := client.PollRecords(t.Context(), 1).Records()[0]
+	got := map[string]string{}
+	for _, h := range letter.Headers {
+		got[strings.TrimPrefix(h.Key, "tailrace-")] = string(h.Value)
+	}
+	delete(got, "time")
+	want := map[string]string{"topic": topic, "partition": "0", "offset": "3", "group": topic + "-group", "attempts": "2", "reason": "bad record"}
+	if fmt.Sprint(got) != fmt.Sprint(want) || string(letter.Value) != "v3" || string(letter.Key) != "k3" {
+		t.Errorf("got %s=%s %v", letter.Key, letter.Value, got)
+	}
+}
+
+// TestLargeDeadLetter: one that is too large for its topic is cut, and says so.
+func TestLargeDeadLetter(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	topic := cluster.NewTopic(t, 1, nil)
+	small := cluster.NewTopic(t, 1, map[string]string{"max.message.bytes": "2000"})
+	client := cluster.Client(t, kgo.ConsumeTopics(small), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: make([]byte, 100_000)}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	gs, _ := newGroups(t, cluster)
+	s := startOf(topic+"-group", topic)
+	s.MaxAttempts, s.DeadLetter = 1, small
+	newTaken().work(t, gs, s, func(*tailracev1.Record) bool { return false })
+	eventually(t, func() bool { return lag(t, cluster, topic+"-group", topic) == 0 }, "the front moves on")
+	letter := client.PollRecords(t.Context(), 1).Records()[0]
+	last := letter.Headers[len(letter.Headers)-1]
+	if last.Key != "tailrace-truncated" || string(last.Value) != "100000" || len(letter.Value) == 0 || len(letter.Value) > 2000 {
+		t.Errorf("got a value of %d bytes, header %s=%s", len(letter.Value), last.Key, last.Value)
+	}
+}
