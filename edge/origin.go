@@ -28,6 +28,14 @@ func originAllowed(r *http.Request, allowed []string) bool {
 	})
 }
 
+// CheckOrigin says what is wrong with an origin of Config.AllowedOrigins.
+func CheckOrigin(s string) error {
+	if _, err := parseOrigin(s); err != nil {
+		return errors.New("want scheme://host[:port], such as https://app.example.org")
+	}
+	return nil
+}
+
 // parseOrigin reads scheme://host[:port], in lower case and without the scheme's own port.
 func parseOrigin(s string) (*url.URL, error) {
 	u, err := url.Parse(strings.ToLower(s))

@@ -125,25 +125,37 @@ var ownProperties = map[string]string{
 	"fetch.wait.max.ms":                     "the time to the first record depends on it",
 	"enable.metrics.push":                   "clients push nothing to the broker",
 	"partition.assignment.strategy":         "broadcast never joins a group",
+	"queuing.strategy":                      "order within a partition depends on it",
 	"max.in.flight":                         "order and idempotence depend on it",
+	"transaction.timeout.ms":                "the producer is not transactional",
+	"api.version.request":                   "idempotence needs the features that it asks brokers for",
+	"broker.version.fallback":               "idempotence needs the features that it asks brokers for",
+	"test.mock.num.brokers":                 "use -kafka embedded for a broker without Kafka",
+	"topic.blacklist":                       "a topic that Kafka has would seem not to exist",
+	"enabled_events":                        "it belongs to the binding",
+	"default.topic.config":                  "it belongs to the binding; name the property itself",
+	"produce.offset.report":                 "every record gets its offset",
+	"message.copy.max.bytes":                "it decides who owns the bytes of a record",
 	"max.in.flight.requests.per.connection": "order and idempotence depend on it",
 }
 
-// Validate reports the first setting that cannot be, by flag (or field, where there is none) and value.
+// Validate reports every setting that cannot be, by flag (or field, where there is none) and value. The error unwraps into one for each.
 func (c Config) Validate() error {
+	var errs []error
 	if strings.TrimSpace(c.Bootstrap) == "" {
-		return errors.New("-kafka: no bootstrap servers")
+		errs = append(errs, errors.New("-kafka: no bootstrap servers"))
 	}
 	for _, k := range slices.Sorted(maps.Keys(c.Properties)) {
-		if why, own := ownProperties[k]; own {
-			return fmt.Errorf("-kafka.property %s=%s: cannot be set: %s", k, mask(k, c.Properties[k]), why)
-		}
-		if strings.HasPrefix(k, "go.") || strings.HasSuffix(k, "_cb") {
-			return fmt.Errorf("-kafka.property %s=%s: cannot be set: it belongs to the binding", k, c.Properties[k])
+		why, own := ownProperties[k]
+		switch {
+		case own:
+			errs = append(errs, fmt.Errorf("-kafka.property %s=%s: cannot be set: %s", k, Mask(k, c.Properties[k]), why))
+		case bindings(k):
+			errs = append(errs, fmt.Errorf("-kafka.property %s=%s: cannot be set: it belongs to the binding", k, c.Properties[k]))
 		}
 	}
 	if c.Isolation != ReadCommitted && c.Isolation != ReadUncommitted {
-		return fmt.Errorf("-kafka.isolation %q: want %s or %s", c.Isolation, ReadCommitted, ReadUncommitted)
+		errs = append(errs, fmt.Errorf("-kafka.isolation %q: want %s or %s", c.Isolation, ReadCommitted, ReadUncommitted))
 	}
 	if c.GroupProtocol != "classic" && c.GroupProtocol != "consumer" {
 		return fmt.Errorf("-kafka.group-protocol %q: want classic or consumer", c.GroupProtocol)
@@ -163,11 +175,14 @@ func (c Config) Validate() error {
 		{"Config.DeletedAfter", int64(c.DeletedAfter), int64(c.WatchInterval), int64(time.Hour)},
 	} {
 		if r.v < r.low || r.v > r.high {
-			return fmt.Errorf("%s %d: want %d to %d", r.name, r.v, r.low, r.high)
+			errs = append(errs, fmt.Errorf("%s %d: want %d to %d", r.name, r.v, r.low, r.high))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
+
+// bindings says that a property belongs to confluent-kafka-go.
+func bindings(k string) bool { return strings.HasPrefix(k, "go.") || strings.HasSuffix(k, "_cb") }
 
 // partitioner is how the producers of a topic choose the partition of a key.
 func (c Config) partitioner(topic string) hub.Partitioner {
@@ -177,10 +192,10 @@ func (c Config) partitioner(topic string) hub.Partitioner {
 	return c.Partitioners["*"]
 }
 
-// mask hides the value of a property that holds a secret.
-func mask(k, v string) string {
-	for _, s := range []string{"password", "secret", "key", "jaas", "token", "pem"} {
-		if strings.Contains(k, s) {
+// Mask returns the value of a property, or *** where its name says that it is a secret.
+func Mask(k, v string) string {
+	for _, s := range []string{"password", "passphrase", "secret", "key", "jaas", "token", "pem", "credential", "oauthbearer.config"} {
+		if strings.Contains(strings.ToLower(k), s) {
 			return "***"
 		}
 	}
@@ -191,7 +206,7 @@ func mask(k, v string) string {
 func (c Config) Masked() []string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(c.Properties)) {
-		out = append(out, k+"="+mask(k, c.Properties[k]))
+		out = append(out, k+"="+Mask(k, c.Properties[k]))
 	}
 	return out
 }

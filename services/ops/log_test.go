@@ -26,7 +26,7 @@ func (h *held) Write(p []byte) (int, error) {
 
 func TestLogKeepsTheOrderAndEndsWritten(t *testing.T) {
 	var out bytes.Buffer
-	l := ops.NewLog(&out)
+	l := ops.NewLog(&out, ops.LogConfig{})
 	logger := slog.New(slog.NewTextHandler(l, nil))
 	for i := range 1000 {
 		logger.Info("line", "n", i)
@@ -46,7 +46,7 @@ func TestLogKeepsTheOrderAndEndsWritten(t *testing.T) {
 func TestLogWaitsForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &held{free: make(chan struct{})}
-		l := ops.NewLog(to)
+		l := ops.NewLog(to, ops.LogConfig{})
 		line := strings.Repeat("x", 99) + "\n"
 		const written = 50_000 // 5 MB
 		for range written {
@@ -62,7 +62,7 @@ func TestLogWaitsForNobody(t *testing.T) {
 		close(to.free)
 		synctest.Wait()
 		got, note := strings.Count(to.String(), line), 0
-		if _, after, ok := strings.Cut(to.String(), "lines="); ok {
+		if _, after, ok := strings.Cut(to.String(), "left_out="); ok {
 			if _, err := fmt.Sscan(after, &note); err != nil {
 				t.Error(err)
 			}

@@ -22,6 +22,31 @@ func (s *Set) WriteProblems(w io.Writer, problems []error) {
 	}
 }
 
+// Write does the action: it writes the help, the version or the settings. intro stands in front of the help.
+func (s *Set) Write(w io.Writer, action Action, intro string) error {
+	switch action {
+	case Help:
+		return s.WriteHelp(w, intro)
+	case Version:
+		return s.WriteVersion(w)
+	case Print:
+		return s.WriteConfig(w)
+	case Run:
+	}
+	return nil
+}
+
+// Split returns the errors that were joined, or err alone; none for nil.
+func Split(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the outermost
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
 // WriteConfig writes every setting, its value and where that came from, with secrets masked.
 func (s *Set) WriteConfig(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -71,7 +96,7 @@ func (s *Set) LogValue() slog.Value {
 }
 
 // WriteVersion writes the program's name, its module's version and commit, and the Go version.
-func (s *Set) WriteVersion(w io.Writer) {
+func (s *Set) WriteVersion(w io.Writer) error {
 	version, commit := "(unknown)", ""
 	if b, ok := debug.ReadBuildInfo(); ok {
 		version = b.Main.Version
@@ -84,7 +109,8 @@ func (s *Set) WriteVersion(w io.Writer) {
 			}
 		}
 	}
-	_, _ = fmt.Fprintf(w, "%s %s%s %s %s/%s\n", s.program, version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintf(w, "%s %s%s %s %s/%s\n", s.program, version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
 }
 
 // Columns that the help fits.
@@ -94,7 +120,7 @@ const (
 )
 
 // WriteHelp writes the intro, every setting by group with its default, limits and environment variable, and the exit codes.
-func (s *Set) WriteHelp(w io.Writer, intro string) {
+func (s *Set) WriteHelp(w io.Writer, intro string) error {
 	b := &strings.Builder{}
 	b.WriteString(intro)
 	// What a program does comes first, how it is configured last.
@@ -125,7 +151,8 @@ Exit codes
   1  something failed while starting or running; the log says what
   2  the configuration is wrong; every problem with it is told on standard error
 `)
-	_, _ = io.WriteString(w, b.String())
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 func wrap(b *strings.Builder, text string) {

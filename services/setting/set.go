@@ -10,7 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"slices"
+	"regexp"
 	"strings"
 )
 
@@ -60,8 +60,8 @@ type source struct {
 // Value is what a setting holds. Set gets the text; its error says what is wanted, without the name and the value.
 type Value = flag.Value
 
-// A Value with Masked shows that where its String has secrets.
-type masker interface{ Masked() string }
+// A Value that may hold secrets has no secret in its String, and Masks what it was given for the problem with it.
+type masker interface{ Mask(text string) string }
 
 // setting is a flag.Value that never fails: its problems are gathered.
 type setting struct {
@@ -120,14 +120,10 @@ func (x *setting) Set(text string) error {
 
 // String is the value that is in force. The flag package calls it on a zero setting, too.
 func (x *setting) String() string {
-	switch v := x.value.(type) {
-	case nil:
+	if x.value == nil {
 		return ""
-	case masker:
-		return v.Masked()
-	default:
-		return v.String()
 	}
+	return redact(x.value.String())
 }
 
 // IsBoolFlag lets a boolean stand without a value.
@@ -138,10 +134,8 @@ func (x *setting) IsBoolFlag() bool {
 
 // shown is text as a problem shows it: quoted, cut, and without what may be a secret.
 func (x *setting) shown(text string) string {
-	if _, secret := x.value.(masker); secret {
-		if name, value, ok := strings.Cut(text, "="); ok {
-			text = name + "=" + Mask(name, value)
-		}
+	if m, ok := x.value.(masker); ok {
+		text = m.Mask(text)
 	}
 	return quote(text)
 }
@@ -203,21 +197,16 @@ func variable(name string) string {
 	return Prefix + "_" + strings.NewReplacer("-", "_", ".", "_").Replace(strings.ToUpper(name))
 }
 
-// Mask returns value, or *** where the name says that it is a secret.
-func Mask(name, value string) string {
-	name = strings.ToLower(name)
-	if slices.ContainsFunc([]string{"password", "passphrase", "secret", "key", "jaas", "token", "pem", "credential", "oauthbearer.config"}, func(s string) bool {
-		return strings.Contains(name, s)
-	}) {
-		return "***"
-	}
-	return value
-}
-
 // maxShown is how many bytes of a value a problem shows.
 const maxShown = 120
 
+// password of a URL.
+var password = regexp.MustCompile(`://[^/@\s]*@`)
+
+func redact(text string) string { return password.ReplaceAllString(text, "://***@") }
+
 func quote(text string) string {
+	text = redact(text)
 	if len(text) > maxShown {
 		return fmt.Sprintf("%q… (%d bytes)", strings.ToValidUTF8(text[:maxShown], ""), len(text))
 	}

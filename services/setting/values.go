@@ -2,6 +2,7 @@ package setting
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -62,15 +63,13 @@ func (s *Set) Duration(to *time.Duration, name, usage string, low, high time.Dur
 
 // Bytes declares a size from low to high.
 func (s *Set) Bytes(to *size.Bytes, name, usage string, low, high size.Bytes) {
-	w := &within[size.Bytes]{
-		to, low, high, func(t string) (b size.Bytes, err error) { return b, b.Set(t) },
-		func(b size.Bytes) string { return b.String() }, "a size such as 64KiB, 256MiB or 1GiB",
-	}
-	w.parse = func(t string) (size.Bytes, error) {
+	parse := func(t string) (size.Bytes, error) {
 		var b size.Bytes
 		err := b.Set(t)
 		return b, err
 	}
+	text := func(b size.Bytes) string { return b.String() }
+	w := &within[size.Bytes]{to, low, high, parse, text, "a size such as 64KiB, 256MiB or 1GiB"}
 	s.Var(w, name, "size", usage, w.limits())
 }
 
@@ -108,7 +107,7 @@ type boolean struct{ to *bool }
 func (b boolean) Set(v string) error {
 	on, err := strconv.ParseBool(strings.TrimSpace(v))
 	if err != nil {
-		return fmt.Errorf("want true or false")
+		return errors.New("want true or false")
 	}
 	*b.to = on
 	return nil
@@ -187,7 +186,7 @@ type list struct {
 	check func(string) error
 }
 
-func (l list) Set(v string) error {
+func (l list) Set(v string) (bad error) {
 	if !*l.given {
 		*l.to, *l.given = nil, true
 	}
@@ -195,14 +194,12 @@ func (l list) Set(v string) error {
 		if item = strings.TrimSpace(item); item == "" {
 			continue
 		}
-		if l.check != nil {
-			if err := l.check(item); err != nil {
-				return err
-			}
+		*l.to = append(*l.to, item) // also one that is refused: that there is none would be a second problem
+		if l.check != nil && bad == nil {
+			bad = l.check(item)
 		}
-		*l.to = append(*l.to, item)
 	}
-	return nil
+	return bad
 }
 
 func (l list) String() string {
@@ -219,8 +216,8 @@ func (s *Set) List(to *[]string, name, unit, usage string, check func(string) er
 }
 
 type pairs struct {
-	to    map[string]string
-	check func(name, value string) error
+	to   map[string]string
+	mask func(name, value string) string
 }
 
 func (p pairs) Set(v string) error {
@@ -232,27 +229,37 @@ func (p pairs) Set(v string) error {
 		k, v, ok := strings.Cut(line, "=")
 		k = strings.TrimSpace(k)
 		if !ok || k == "" {
-			return fmt.Errorf("want name=value, such as security.protocol=ssl")
+			return errors.New("want name=value, such as security.protocol=ssl")
 		}
 		p.to[k] = v
 	}
 	return nil
 }
 
-func (p pairs) String() string { return p.Masked() }
-
-// Masked is what is printed.
-func (p pairs) Masked() string {
+func (p pairs) String() string {
 	var out []string
 	for k, v := range p.to {
-		out = append(out, k+"="+Mask(k, v))
+		out = append(out, k+"="+p.mask(k, v))
 	}
 	slices.Sort(out)
 	return strings.Join(out, " ")
 }
 
-// Pairs declares name=value pairs, given repeatedly, or one a line in the environment. Values of names that say so are secrets. to must not
-// be nil.
-func (s *Set) Pairs(to map[string]string, name, usage string) {
-	s.Var(pairs{to: to}, name, "name=value", usage, "")
+// Mask hides the secrets of name=value, one a line.
+func (p pairs) Mask(text string) string {
+	var out []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if k, v, ok := strings.Cut(line, "="); ok {
+			line = k + "=" + p.mask(k, v)
+		}
+		out = append(out, line)
+	}
+	return strings.Join(out, "\n")
+}
+
+// Pairs declares name=value pairs, given repeatedly, or one a line in the environment. mask returns a value, or what is printed instead of a
+// secret. to must not be nil.
+func (s *Set) Pairs(to map[string]string, name, usage string, mask func(name, value string) string) {
+	s.Var(pairs{to, mask}, name, "name=value", usage, "")
 }

@@ -167,7 +167,7 @@ func TestASecondSignalExitsAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	child := exec.Command(self, "-tailrace-edge.main", "--", "-listen", "127.0.0.1:0", "-ops-listen", "127.0.0.1:0", "-upstream", newService(t))
+	child := exec.Command(self, "-tailrace-edge.main", "--", "-log-format", "text", "-listen", "127.0.0.1:0", "-ops-listen", "127.0.0.1:0", "-upstream", newService(t))
 	log := &logBook{}
 	child.Stderr = log
 	if err := child.Start(); err != nil {

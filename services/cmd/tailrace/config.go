@@ -2,29 +2,28 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"log/slog"
-	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/peterbourgon/ff/v3"
-
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/kafka"
+	"tailrace.dev/tailrace/services/setting"
 	"tailrace.dev/tailrace/services/size"
 )
 
 // embeddedKafka as -kafka starts a broker inside the process.
 const embeddedKafka = "embedded"
 
-// Smallest memory budget that makes sense: a few chunks of history.
-const minMemoryBudget = 16 << 20
+// Bounds of the memory budget: a few chunks of history, and more than machines have.
+const (
+	minMemoryBudget = 16 << 20
+	maxMemoryBudget = 1 << 40
+)
 
-// Config is all that can be set. Each field is a flag, and an environment variable: -ops-listen is TAILRACE_OPS_LISTEN, -kafka.data-dir is
-// TAILRACE_KAFKA_DATA_DIR. The flag wins.
+// Config is all that can be set. Each field is a setting: a flag, an environment variable, a line of a file; see package setting.
 type Config struct {
 	Listen       string
 	OpsListen    string
@@ -35,7 +34,8 @@ type Config struct {
 	SlowAfter    time.Duration
 	Demo         bool
 	DrainTimeout time.Duration
-	LogLevel     slog.Level
+	LogLevel     string
+	LogFormat    string
 }
 
 // Embedded says that the broker is part of this process.
@@ -49,6 +49,8 @@ func defaultConfig() Config {
 		MemoryBudget: 256 << 20,
 		SlowAfter:    hub.DefaultConfig().SlowAfter,
 		DrainTimeout: 10 * time.Second,
+		LogLevel:     "info",
+		LogFormat:    "auto",
 	}
 	c.Kafka.Bootstrap = "127.0.0.1:9092"
 	c.Kafka.Properties = map[string]string{}
@@ -59,140 +61,119 @@ const intro = `tailrace streams the records of Kafka topics over Connect, gRPC a
 
 Try it, with a broker of its own and a live topic:
   tailrace -kafka embedded -demo
-  buf curl --http2-prior-knowledge -d '{"topic":"demo"}' http://localhost:7070/tailrace.v1.StreamService/Subscribe
+  buf curl --http2-prior-knowledge -d '{"topic":"demo"}' \
+      http://localhost:7070/tailrace.v1.StreamService/Subscribe
 
 With your Kafka:
   tailrace -kafka broker-1:9092,broker-2:9092
-  tailrace -kafka broker-1:9093 -kafka.property security.protocol=sasl_ssl -kafka.property sasl.mechanisms=PLAIN \
-           -kafka.property sasl.username=me -kafka.property sasl.password=secret
+  tailrace -kafka broker-1:9093 -kafka.property security.protocol=sasl_ssl \
+      -kafka.property sasl.mechanisms=PLAIN -config /etc/tailrace.conf
+where the file, which only the service can read, has the rest:
+  kafka.property sasl.username=me
+  kafka.property sasl.password=secret
 
 Publish a record:
-  curl -H 'Content-Type: application/json' -d '{"topic":"demo","records":[{"key":"aw==","value":"aGVsbG8="}]}' \
-       http://localhost:7070/tailrace.v1.StreamService/Publish
+  curl -H 'Content-Type: application/json' \
+      -d '{"topic":"demo","records":[{"key":"aw==","value":"aGVsbG8="}]}' \
+      http://localhost:7070/tailrace.v1.StreamService/Publish
 
-Every flag can be set in the environment: -ops-listen as TAILRACE_OPS_LISTEN, -kafka.data-dir as TAILRACE_KAFKA_DATA_DIR.
-TAILRACE_KAFKA_PROPERTY holds one property a line. A flag wins over the environment.
+Every setting is a flag, a variable of the environment, and a line of the file of -config. A flag
+wins over the environment, the environment over the file. What may be repeated as a flag stands one
+a line in a variable.
 
-SIGTERM or Ctrl-C drains: streams end with "unavailable", reason DRAINING, and callers come back elsewhere. A second one exits at once.
-
-Flags:
+SIGTERM or Ctrl-C drains: streams end with "unavailable", reason DRAINING, and callers come back
+elsewhere. A second one exits at once.
 `
 
-// parseConfig reads flags and environment. -help prints to help and returns flag.ErrHelp.
-func parseConfig(args []string, help io.Writer) (Config, error) {
-	c := defaultConfig()
-	fs := flag.NewFlagSet("tailrace", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.StringVar(&c.Listen, "listen", c.Listen, "serve RPCs on this `address`; off loopback only with -insecure")
-	fs.StringVar(&c.OpsListen, "ops-listen", c.OpsListen, "serve /healthz, /readyz, /metrics and (to loopback) /debug/pprof on this `address`")
-	fs.BoolVar(&c.Insecure, "insecure", c.Insecure, "let -listen be reachable from other machines, though nobody is authenticated")
-	fs.StringVar(&c.Kafka.Bootstrap, "kafka", c.Kafka.Bootstrap, "bootstrap `servers` of Kafka, separated by commas; or \"embedded\" for a broker inside this process")
-	fs.StringVar(&c.DataDir, "kafka.data-dir", c.DataDir, "keep the embedded broker's topics in this `folder`; empty: in memory, gone at the end")
-	fs.Var(properties(c.Kafka.Properties), "kafka.property", "librdkafka `property` k=v for all clients, such as security.protocol=ssl; may be repeated")
-	fs.Var(partitioners(c.Kafka.Partitioners), "kafka.partitioner", "topic=`partitioner`: where the topic's producers put keys: murmur2 (Java clients, the default), crc32 (librdkafka's default), fnv1a (Sarama) or any; *=… is for all other topics; may be repeated")
-	fs.StringVar((*string)(&c.Kafka.Isolation), "kafka.isolation", string(c.Kafka.Isolation), "which records readers see: `level` read_committed or read_uncommitted")
-	fs.IntVar(&c.Kafka.Consumers, "kafka.consumers", c.Kafka.Consumers, "consumers that share the followed partitions; more use more cores")
-	fs.IntVar(&c.Kafka.HistoryReaders, "kafka.history-readers", c.Kafka.HistoryReaders, "consumers that read history for those who start in the past or fell behind")
-	fs.Var(&c.MemoryBudget, "memory-budget", "`size` of what is kept of topics in memory, such as 256MiB; beyond it, readers are served from Kafka")
-	fs.DurationVar(&c.SlowAfter, "slow-after", c.SlowAfter, "a reader is slow, and its slow policy acts, when it is this much of a topic's traffic behind")
-	fs.BoolVar(&c.Demo, "demo", c.Demo, "keep a small topic \"demo\" alive; with -kafka embedded only")
-	fs.DurationVar(&c.DrainTimeout, "drain-timeout", c.DrainTimeout, "how long calls under way may take when the process is told to end")
-	fs.TextVar(&c.LogLevel, "log-level", c.LogLevel, "`level` of the log on standard error: debug, info, warn or error")
+// declare binds the settings to c, which has the defaults.
+func declare(c *Config) *setting.Set {
+	s := setting.New("tailrace")
+	s.Group("Listening")
+	s.Address(&c.Listen, "listen", "Serve RPCs here. Off loopback only with -insecure.")
+	s.Address(&c.OpsListen, "ops-listen", "Serve /healthz, /readyz, /metrics and (to loopback) /debug/pprof here.")
+	s.Bool(&c.Insecure, "insecure", "Let -listen be reachable from other machines, though nobody is authenticated.")
 
-	err := ff.Parse(fs, args, ff.WithEnvVarPrefix("TAILRACE"))
-	if errors.Is(err, flag.ErrHelp) {
-		_, _ = io.WriteString(help, intro)
-		fs.SetOutput(help)
-		fs.PrintDefaults()
-		return Config{}, flag.ErrHelp
-	}
-	if err != nil {
-		return Config{}, err
-	}
-	if fs.NArg() > 0 {
-		return Config{}, fmt.Errorf("unexpected argument %q: there are only flags, see -help", fs.Arg(0))
-	}
-	return c, c.Validate()
+	s.Group("Kafka")
+	s.String(&c.Kafka.Bootstrap, "kafka", "servers", "Bootstrap servers, host:port separated by commas; or \"embedded\" for a broker inside this process.")
+	s.String(&c.DataDir, "kafka.data-dir", "folder", "Keep the embedded broker's topics here; empty: in memory, gone at the end.")
+	s.Pairs(c.Kafka.Properties, "kafka.property", "A librdkafka property for all clients, such as security.protocol=ssl; may be repeated. Those that correctness depends on, such as acks and isolation.level, are refused with the reason.", kafka.Mask)
+	s.Var(partitioners(c.Kafka.Partitioners), "kafka.partitioner", "topic=word", "Where the topic's producers put keys: murmur2 (Java clients, the default), crc32 (librdkafka's default), fnv1a (Sarama) or any; *=… is for all other topics; may be repeated.", "")
+	s.Choice((*string)(&c.Kafka.Isolation), "kafka.isolation", "Which records readers see: committed ones, or also those of transactions that are open or were aborted.", string(kafka.ReadCommitted), string(kafka.ReadUncommitted))
+	s.Int(&c.Kafka.Consumers, "kafka.consumers", "Consumers that share the followed partitions. More use more cores.", 1, 16)
+	s.Int(&c.Kafka.HistoryReaders, "kafka.history-readers", "Consumers that read history for those who start in the past or fell behind. A busy one holds up to 24 MiB.", 1, 64)
+	s.Bool(&c.Demo, "demo", "Keep a small topic \"demo\" alive; with -kafka embedded only.")
+
+	s.Group("Readers and memory")
+	s.Bytes(&c.MemoryBudget, "memory-budget", "What is kept of topics in memory: the newest records, and history that was read. Beyond it, readers are served from Kafka.", minMemoryBudget, maxMemoryBudget)
+	s.Duration(&c.SlowAfter, "slow-after", "A reader is slow, and its slow policy acts, when it is this much of a topic's traffic behind.", 100*time.Millisecond, time.Hour)
+	s.Duration(&c.DrainTimeout, "drain-timeout", "How long calls under way may take when the process is told to end.", time.Millisecond, time.Hour)
+
+	s.Group("Log")
+	s.Choice(&c.LogLevel, "log-level", "The least that is logged, on standard error: debug has every call, warn and error are what an operator must act on.", "debug", "info", "warn", "error")
+	s.Choice(&c.LogFormat, "log-format", "auto is text on a terminal and JSON otherwise.", "auto", "text", "json")
+	return s
 }
 
-// Validate reports the first setting that cannot be, by flag and value, and what to do.
-func (c *Config) Validate() error {
-	for _, l := range []struct{ name, addr string }{{"-listen", c.Listen}, {"-ops-listen", c.OpsListen}} {
-		if _, _, err := net.SplitHostPort(l.addr); err != nil {
-			return fmt.Errorf("%s %q: %w: want host:port, such as 127.0.0.1:7070", l.name, l.addr, err)
-		}
+// configure reads arguments, environment and file, and says what to do. All that is wrong is told at once; the settings are there all the same, to
+// be printed.
+func configure(args, environ []string) (Config, *setting.Set, setting.Action, []error) {
+	c := defaultConfig()
+	s := declare(&c)
+	action, problems := s.Parse(args, environ)
+	if action == setting.Help || action == setting.Version {
+		return c, s, action, nil
 	}
-	if !c.Insecure && !onLoopback(c.Listen) {
-		return fmt.Errorf("-listen %q: anybody who reaches it could read and publish; keep it on 127.0.0.1, or add -insecure if the network is trusted", c.Listen)
+	return c, s, action, append(problems, c.problems(s)...)
+}
+
+// problems are what settings cannot be together, and what only Kafka's library knows, by flag and value and what to do.
+func (c *Config) problems(s *setting.Set) []error {
+	var errs []error
+	problem := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if !c.Insecure && !setting.OnLoopback(c.Listen) {
+		problem("-listen %q%s: anybody who reaches it could read and publish; keep it on 127.0.0.1, or add -insecure if the network is trusted", c.Listen, s.Where("listen"))
 	}
 	if c.DataDir != "" && !c.Embedded() {
-		return fmt.Errorf("-kafka.data-dir %q: it belongs to the embedded broker, but -kafka is %q; leave it out, or use -kafka %s", c.DataDir, c.Kafka.Bootstrap, embeddedKafka)
+		problem("-kafka.data-dir %q%s: it belongs to the embedded broker, but -kafka is %q; leave it out, or use -kafka %s", c.DataDir, s.Where("kafka.data-dir"), c.Kafka.Bootstrap, embeddedKafka)
 	}
 	if c.Demo && !c.Embedded() {
-		return fmt.Errorf("-demo: it writes to a topic, which it does with the embedded broker only, but -kafka is %q; leave it out, or use -kafka %s", c.Kafka.Bootstrap, embeddedKafka)
+		problem("-demo%s: it writes to a topic, which it does with the embedded broker only, but -kafka is %q; leave it out, or use -kafka %s", s.Where("demo"), c.Kafka.Bootstrap, embeddedKafka)
 	}
-	if c.MemoryBudget < minMemoryBudget {
-		least := size.Bytes(minMemoryBudget)
-		return fmt.Errorf("-memory-budget %s: want at least %s", &c.MemoryBudget, &least)
+	if bad := badServer(c.Kafka.Bootstrap); bad != "" && !c.Embedded() {
+		problem("-kafka %q%s: %s; want host:port, separated by commas, such as broker-1:9092,broker-2:9092", c.Kafka.Bootstrap, s.Where("kafka"), bad)
 	}
-	if err := hub.CheckSlowAfter(c.SlowAfter); err != nil {
-		return fmt.Errorf("-slow-after %s: %w", c.SlowAfter, err)
+	if err := c.Kafka.Validate(); err != nil && strings.TrimSpace(c.Kafka.Bootstrap) != "" {
+		errs = append(errs, setting.Split(err)...)
 	}
-	if c.DrainTimeout <= 0 || c.DrainTimeout > time.Hour {
-		return fmt.Errorf("-drain-timeout %s: want more than 0, at most 1h", c.DrainTimeout)
-	}
-	return c.Kafka.Validate()
+	return append(errs, c.Kafka.CheckProperties(setting.Nearest)...)
 }
 
-// LogValue is the configuration as it is printed at the start, with secrets masked.
-func (c *Config) LogValue() slog.Value {
-	return slog.GroupValue(
-		slog.String("listen", c.Listen),
-		slog.String("ops_listen", c.OpsListen),
-		slog.Bool("insecure", c.Insecure),
-		slog.String("kafka", c.Kafka.Bootstrap),
-		slog.String("kafka_data_dir", c.DataDir),
-		slog.String("kafka_property", strings.Join(c.Kafka.Masked(), " ")),
-		slog.String("kafka_isolation", string(c.Kafka.Isolation)),
-		slog.Int("kafka_consumers", c.Kafka.Consumers),
-		slog.Int("kafka_history_readers", c.Kafka.HistoryReaders),
-		slog.String("memory_budget", c.MemoryBudget.String()),
-		slog.Duration("slow_after", c.SlowAfter),
-		slog.Bool("demo", c.Demo),
-		slog.Duration("drain_timeout", c.DrainTimeout),
-		slog.String("log_level", c.LogLevel.String()),
-	)
-}
-
-// onLoopback says that an address can be reached from this machine only. A host name other than localhost is not taken at its word.
-func onLoopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
+// badServer says what is wrong with bootstrap servers; nothing where librdkafka would take them.
+func badServer(servers string) string {
+	if strings.TrimSpace(servers) == "" {
+		return "there is none"
 	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
-}
-
-// properties is the repeated flag -kafka.property. In the environment, where nothing can be repeated, there is one a line.
-type properties map[string]string
-
-func (p properties) Set(text string) error {
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if line == "" {
-			continue
+	for server := range strings.SplitSeq(servers, ",") {
+		server = strings.TrimSpace(server)
+		if scheme, rest, ok := strings.Cut(server, "://"); ok {
+			switch strings.ToLower(scheme) {
+			case "plaintext", "ssl", "sasl_plaintext", "sasl_ssl": // librdkafka's own
+				server = rest
+			default:
+				return strconv.Quote(server) + " is a URL"
+			}
 		}
-		k, v, ok := strings.Cut(line, "=")
-		if !ok || k == "" {
-			return errors.New("want name=value, such as security.protocol=ssl")
+		if server == "" || strings.ContainsAny(server, "/ \t\n@") {
+			return strconv.Quote(server) + " is no server"
 		}
-		p[k] = v
+		if i := strings.LastIndexByte(server, ':'); i >= 0 && !strings.HasSuffix(server, "]") {
+			if port, err := strconv.Atoi(server[i+1:]); err != nil || port < 1 || port > 65535 {
+				return strconv.Quote(server[i+1:]) + " is no port"
+			}
+		}
 	}
-	return nil
+	return ""
 }
-
-func (p properties) String() string { return "" }
 
 // partitioners is the repeated flag -kafka.partitioner. In the environment there is one a line.
 type partitioners map[string]hub.Partitioner
@@ -215,4 +196,11 @@ func (p partitioners) Set(text string) error {
 	return nil
 }
 
-func (p partitioners) String() string { return "" }
+func (p partitioners) String() string {
+	var out []string
+	for topic, by := range p {
+		out = append(out, topic+"="+by.String())
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}

@@ -4,7 +4,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,10 +20,11 @@ import (
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/kafka"
 	"tailrace.dev/tailrace/services/ops"
+	"tailrace.dev/tailrace/services/setting"
 	"tailrace.dev/tailrace/services/stream"
 )
 
-// Exit codes.
+// Exit codes, as -help tells them.
 const (
 	exitOK     = 0
 	exitFailed = 1
@@ -40,23 +40,36 @@ func main() {
 
 // run is the whole program until ctx ends, and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	cfg, err := parseConfig(args, stdout)
+	cfg, settings, action, problems := configure(args, os.Environ())
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		_, _ = fmt.Fprintf(stderr, "tailrace: %v\n", err)
+	case len(problems) > 0:
+		settings.WriteProblems(stderr, problems)
 		return exitUsage
+	case action != setting.Run:
+		for _, w := range settings.Warnings() {
+			_, _ = fmt.Fprintln(stderr, "warning: "+w)
+		}
+		return written(settings.Write(stdout, action, intro))
 	}
-	out := ops.NewLog(stderr)
+	out, logger := ops.OpenLog(stderr, cfg.LogLevel, cfg.LogFormat)
 	defer out.Close()
-	logger := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: cfg.LogLevel}))
-	logger.InfoContext(ctx, "configuration", slog.Any("", &cfg))
+	logger.InfoContext(ctx, "configuration", slog.Any("", settings))
+	for _, w := range settings.Warnings() {
+		logger.WarnContext(ctx, "unknown environment variable", slog.String("warning", w))
+	}
 	if err := serve(ctx, &cfg, logger); err != nil {
 		logger.ErrorContext(ctx, "ended", slog.Any("error", err))
 		return exitFailed
 	}
 	logger.InfoContext(ctx, "ended")
+	return exitOK
+}
+
+// written is the exit code of what was asked for instead of a run.
+func written(err error) int {
+	if err != nil {
+		return exitFailed
+	}
 	return exitOK
 }
 

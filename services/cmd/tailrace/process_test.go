@@ -73,7 +73,7 @@ func boot(t *testing.T, args ...string) *program {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	p := &program{t: t, log: &logBook{}, stop: stop, code: make(chan int, 1)}
-	args = append([]string{"-listen", "127.0.0.1:0", "-ops-listen", "127.0.0.1:0"}, args...)
+	args = append([]string{"-listen", "127.0.0.1:0", "-ops-listen", "127.0.0.1:0", "-log-format", "text"}, args...)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
