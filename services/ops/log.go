@@ -106,7 +106,7 @@ func (l *Log) note() {
 		return
 	}
 	var line strings.Builder
-	slog.New(l.handler(&line)).Warn("lines were left out here: the log was not taken", slog.Int("left_out", l.lost)) //nolint:sloglint // its own
+	slog.New(l.handler(&line)).Warn("lines were left out here: the log was not taken", slog.Int("left_out", l.lost))
 	l.lines, l.lost = append(l.lines, line.String()...), 0
 }
 

@@ -41,7 +41,7 @@ func Split(err error) []error {
 	if err == nil {
 		return nil
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the outermost
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
 	}
 	return []error{err}
