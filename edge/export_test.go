@@ -2,9 +2,11 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/gobwas/ws"
+	"golang.org/x/sys/unix"
 
 	"tailrace.dev/tailrace/services/access"
 )
@@ -146,5 +148,26 @@ func (s *Server) HoldPollers() (release func()) {
 		for _, w := range s.workers {
 			w.poller.mu.Unlock()
 		}
+	}
+}
+
+// BreakPollers puts something else into the place of each poller's epoll descriptor, as whoever closes a descriptor that is not his does.
+func (s *Server) BreakPollers() error {
+	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(null)
+	for _, w := range s.workers {
+		var failed error
+		err = errors.Join(err, w.poller.epoll.Load().raw.Control(func(fd uintptr) { failed = unix.Dup3(null, int(fd), unix.O_CLOEXEC) }), failed)
+	}
+	return err
+}
+
+// DistrustPollers lets the pollers know that something is wrong.
+func (s *Server) DistrustPollers() {
+	for _, w := range s.workers {
+		w.poller.distrust()
 	}
 }

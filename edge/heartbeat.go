@@ -110,6 +110,10 @@ func (w *worker) look(s *session, now int64) {
 		r := s.life.judge(now, received, stuck, lim)
 		if r == &endNoLife && w.unread(s) > 0 {
 			r = nil // it has said something, and it is we who are late
+			if !s.paused.Load() && now-w.doubted >= interval {
+				w.doubted = now
+				w.poller.distrust()
+			}
 		}
 		if r != nil {
 			w.end(s, r, (time.Duration(now - max(received, s.life.progress))).String())

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"os"
 	"sync"
-	"syscall"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,8 +28,8 @@ type slot struct {
 // earlier asks for another edge by rearm.
 type poller struct {
 	worker *worker
-	file   *os.File // epoll's descriptor, itself waited for by the runtime's poller: waiting occupies no thread
-	raw    syscall.RawConn
+	epoll  atomic.Pointer[epoll] // replaced by run, when it has failed
+	quit   chan struct{}         // closed by close
 
 	mu    sync.Mutex
 	table []seat
@@ -53,19 +53,12 @@ type seat struct {
 }
 
 func newPoller(w *worker) (*poller, error) {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	e, err := newEpoll()
 	if err != nil {
-		return nil, os.NewSyscallError("epoll_create1", err)
-	}
-	if err := unix.SetNonblock(fd, true); err != nil { // or os.NewFile makes it one that blocks
-		unix.Close(fd)
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	p := &poller{worker: w, file: os.NewFile(uintptr(fd), "epoll"), buf: make([]byte, readBuffer), turn: make([]*session, pollEvents)}
-	if p.raw, err = p.file.SyscallConn(); err != nil {
-		p.file.Close()
 		return nil, err
 	}
+	p := &poller{worker: w, quit: make(chan struct{}), buf: make([]byte, readBuffer), turn: make([]*session, pollEvents)}
+	p.epoll.Store(e)
 	p.read = func(fd uintptr) bool {
 		p.n, p.err = ignoringEINTR(func() (int, error) { return unix.Read(int(fd), p.buf) })
 		return true
@@ -104,8 +97,15 @@ func (p *poller) add(s *session) error {
 }
 
 // rearm makes epoll report again what the socket is ready for.
-func (p *poller) rearm(s *session) error { return p.control(s, unix.EPOLL_CTL_MOD) }
+func (p *poller) rearm(s *session) error {
+	err := p.control(s, unix.EPOLL_CTL_MOD)
+	if errors.Is(err, unix.ENOENT) { // restart is about to register it, which reports it too
+		return nil
+	}
+	return err
+}
 
+// control registers a socket, or asks again. Where epoll itself is broken, restart will do it.
 func (p *poller) control(s *session, op int) error {
 	ev := unix.EpollEvent{
 		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET,
@@ -113,9 +113,14 @@ func (p *poller) control(s *session, op int) error {
 	}
 	var failed error
 	err := s.raw.Control(func(fd uintptr) {
-		epoll := p.raw.Control(func(efd uintptr) { failed = unix.EpollCtl(int(efd), op, int(fd), &ev) })
-		failed = errors.Join(failed, epoll)
+		if p.epoll.Load().raw.Control(func(efd uintptr) { failed = unix.EpollCtl(int(efd), op, int(fd), &ev) }) != nil {
+			failed = unix.EBADF // it is being replaced
+		}
 	})
+	if err == nil && isBroken(failed) {
+		p.distrust()
+		return nil
+	}
 	return errors.Join(err, failed)
 }
 
@@ -135,12 +140,12 @@ func (p *poller) remove(s *session) {
 // run serves until close.
 func (p *poller) run() {
 	for {
-		if err := p.raw.Read(p.wait); err != nil {
-			return // closed
-		}
-		if p.err != nil {
-			p.worker.srv.log.Error("poll sockets", "error", os.NewSyscallError("epoll_wait", p.err))
-			return
+		p.err = nil
+		if err := p.epoll.Load().raw.Read(p.wait); err != nil || p.err != nil {
+			if !p.restart(errors.Join(err, os.NewSyscallError("epoll_wait", p.err))) {
+				return
+			}
+			continue
 		}
 		n := p.n
 		p.mu.Lock()
@@ -165,7 +170,12 @@ func (p *poller) run() {
 	}
 }
 
-func (p *poller) close() { p.file.Close() }
+func (p *poller) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.quit)
+	p.epoll.Load().file.Close()
+}
 
 // hand gives the worker what was found. It waits while the worker's inbox is full; the worker never waits for the poller.
 func (p *poller) hand() {

@@ -32,6 +32,7 @@ type worker struct {
 	drain     *drain
 	upstream  bool  // as told last
 	downSince int64 // Server.now when the service was found to be away; 0: it is there
+	doubted   int64 // Server.now when the poller was last told that it seems to be deaf
 	blocked   int   // sessions, as counted last
 	held      int   // bytes, as counted last
 	beat      frame.Heartbeat
