@@ -30,7 +30,7 @@ type Config struct {
 	Workers       int // workers, each with a shard of the sessions and a poller; 0: GOMAXPROCS
 	Subscribes    int // subscribes that are under way at once, at most half of them to one topic; more wait
 	Publishes     int // the same of publishes by request; each costs a goroutine and an RPC
-	PublishRate   int // publishes of one socket in a second, twice as many in a burst; more are refused; 0: no such bound
+	PublishRate   int // publishes of one socket in a second, and by request of one address, twice as many in a burst; more are refused; 0: no such bound
 	MaxSessions   int // open sockets and streams of events; more sockets are refused with 503, and more streams told to come back
 	MaxPerAddress int // of them from one address, or one IPv6 network of 64 bits; more are refused with 429. 0: as many as MaxSessions
 	MaxHandshakes int // connections whose request head is being read; more wait, and take the places of slow ones

@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/gobwas/ws"
@@ -171,3 +172,20 @@ func (s *Server) DistrustPollers() {
 		w.poller.distrust()
 	}
 }
+
+// MaxPosters is maxPosters.
+const MaxPosters = maxPosters
+
+// Posters is posters, with a clock of the test's.
+type Posters struct{ p posters }
+
+// NewPosters knows nobody.
+func NewPosters() *Posters { return &Posters{posters{of: make(map[netip.Addr]*allowance)}} }
+
+// Admit is posters.admit.
+func (p *Posters) Admit(remote string, now time.Duration, rate int) error {
+	return p.p.admit(remote, int64(now), rate)
+}
+
+// Len is how many are remembered.
+func (p *Posters) Len() int { return len(p.p.of) }

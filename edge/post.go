@@ -41,6 +41,10 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.exitPost()
+	if err := s.posters.admit(r.RemoteAddr, s.now(), s.cfg.PublishRate); err != nil {
+		refusedBy(s.refusalOf("", "", err), origin).serve(w)
+		return
+	}
 	body, no := s.readBody(w, r)
 	defer s.input.swap(cap(body), 0)
 	switch {

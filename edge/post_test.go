@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"tailrace.dev/tailrace/edge"
 	"tailrace.dev/tailrace/services/hub"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
@@ -133,6 +134,71 @@ func TestPostErrors(t *testing.T) {
 		if resp.StatusCode != c.status || !strings.Contains(string(body), `"reason":"`+c.reason+`"`) || !strings.Contains(string(body), `"outcome":"refused"`) || strings.Contains(string(body), "secret") {
 			t.Errorf("%v: %s %s", c.err, resp.Status, body)
 		}
+	}
+}
+
+// TestPostRate: an address publishes at the rate of a socket, and is served again after a while; others are not concerned.
+func TestPostRate(t *testing.T) {
+	cfg := config()
+	cfg.PublishRate = 1 // and two at once
+	r := start(t, cfg)
+	post := func(from string) (*http.Response, string) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		conn, err := d.Dial("tcp", r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		fmt.Fprint(conn, "POST /publish/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx")
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp, string(body)
+	}
+	var no *http.Response
+	var why string
+	await(t, "one is too many", func() bool {
+		no, why = post("127.0.0.2")
+		return no.StatusCode != http.StatusOK
+	})
+	if no.StatusCode != http.StatusTooManyRequests || no.Header.Get("Retry-After") == "" || !strings.Contains(why, `"reason":"LIMIT"`) || !strings.Contains(why, `"outcome":"refused"`) {
+		t.Errorf("got %s %v %s", no.Status, no.Header, why)
+	}
+	if other, body := post("127.0.0.3"); other.StatusCode != http.StatusOK {
+		t.Errorf("another address: %s %s", other.Status, body)
+	}
+	await(t, "it is served again", func() bool {
+		again, _ := post("127.0.0.2")
+		return again.StatusCode == http.StatusOK
+	})
+}
+
+// TestPostersAreBounded: what addresses have spent is remembered of so many; the others share.
+func TestPostersAreBounded(t *testing.T) {
+	t.Parallel()
+	p := edge.NewPosters()
+	address := func(n int) string { return fmt.Sprintf("10.%d.%d.%d:1", n>>16, n>>8&255, n&255) }
+	const rate, more = 1, 1000
+	refused := 0
+	for n := range edge.MaxPosters + more {
+		if p.Admit(address(n), 0, rate) != nil {
+			refused++
+		}
+	}
+	if p.Len() > edge.MaxPosters+1 || refused != more-2 {
+		t.Errorf("%d are remembered, %d of those beyond are refused, want all but two", p.Len(), refused)
+	}
+	if err := p.Admit(address(0), 0, rate); err != nil {
+		t.Errorf("one that is remembered: %v", err)
+	}
+	if err := p.Admit(address(1<<20), time.Minute, rate); err != nil || p.Len() != 1 {
+		t.Errorf("a minute later: %v, %d are remembered, want one", err, p.Len())
 	}
 }
 

@@ -43,6 +43,7 @@ type Server struct {
 	ctx      context.Context // of tasks
 	requests *requests
 
+	posters  posters
 	door     *door
 	upgrades sync.WaitGroup
 	served   atomic.Bool // Serve was called
@@ -75,7 +76,7 @@ func New(cfg Config, h *hub.Hub, publisher Publisher, rest http.Handler, log *sl
 	s := &Server{
 		cfg: cfg, hub: h, publisher: publisher, log: log, rest: rest, base: time.Now(),
 		subscribes: newTasks(cfg.Subscribes), publishes: newTasks(cfg.Publishes), input: input{max: cfg.MaxInputBytes},
-		door: newDoor(cfg.MaxHandshakes), stopping: make(chan struct{}), addresses: make(map[netip.Addr]int), allow: access.Allow,
+		door: newDoor(cfg.MaxHandshakes), stopping: make(chan struct{}), addresses: make(map[netip.Addr]int), posters: posters{of: make(map[netip.Addr]*allowance)}, allow: access.Allow,
 	}
 	s.metrics = newMetrics(r, &s.input)
 	s.settled = sync.NewCond(&s.mu)

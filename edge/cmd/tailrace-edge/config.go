@@ -94,7 +94,7 @@ func declare(c *Config) *setting.Set {
 	s.Int(&c.Edge.MaxPerAddress, "max-sessions-per-address", "Most open sessions of one address, or IPv6 network of 64 bits. More are refused with 429. 0 is no limit, as behind a balancer all have its address.", 0, 10_000_000)
 	s.Int(&c.Edge.MaxSubscriptions, "max-subscriptions", "Most open subscriptions of a session.", 1, 1_000_000)
 	s.Int(&c.Edge.MaxKeys, "max-keys", "Most keys that the subscriptions of a session have together.", 1, 10_000_000)
-	s.Int(&c.Edge.PublishRate, "publish-rate", "Most publishes of one socket in a second, on average. 0 is any number.", 0, 1_000_000)
+	s.Int(&c.Edge.PublishRate, "publish-rate", "Most publishes of one socket in a second, and over HTTP of one address, on average. 0 is any number.", 0, 1_000_000)
 	s.Bytes(&c.maxMessage, "max-message-bytes", "Most bytes of one message from a client.", 1<<10, 64<<20)
 
 	s.Group("Log")
