@@ -90,7 +90,7 @@ func declare(c *Config) *setting.Set {
 	s.Duration(&c.Edge.HeartbeatInterval, "heartbeat-interval", "Ping a client that was silent for this long, and tell it something when it was told nothing.", time.Second, 5*time.Minute)
 	s.Duration(&c.Edge.StallTimeout, "stall-timeout", "Give up a client that neither reads nor answers for this long. At least two heartbeat intervals and 5s.", time.Second, 24*time.Hour)
 	s.Duration(&c.Edge.MaxConnectionAge, "max-connection-age", "Tell a client to connect anew after this long, or up to a tenth sooner. 0 is never.", 0, 720*time.Hour)
-	s.Int(&c.Edge.MaxSessions, "max-sessions", "Most open sessions. More are told to come back later.", 1, 10_000_000)
+	s.Int(&c.Edge.MaxSessions, "max-sessions", "Most open sessions, as far as ulimit -n allows. More are told to come back later.", 1, 10_000_000)
 	s.Int(&c.Edge.MaxPerAddress, "max-sessions-per-address", "Most open sessions of one address, or IPv6 network of 64 bits. More are refused with 429. 0 is no limit, as behind a balancer all have its address.", 0, 10_000_000)
 	s.Int(&c.Edge.MaxSubscriptions, "max-subscriptions", "Most open subscriptions of a session.", 1, 1_000_000)
 	s.Int(&c.Edge.MaxKeys, "max-keys", "Most keys that the subscriptions of a session have together.", 1, 10_000_000)

@@ -80,6 +80,9 @@ func written(err error) int {
 
 // serve runs all parts until ctx ends or one of them fails, then stops them in order: readiness, sockets, hub, feeds, ops.
 func serve(ctx context.Context, cfg *Config, logger *slog.Logger) error {
+	if err := fitDescriptors(ctx, &cfg.Edge, len(cfg.Upstreams), logger); err != nil {
+		return err
+	}
 	l, err := listen(ctx, cfg)
 	if err != nil {
 		return err
