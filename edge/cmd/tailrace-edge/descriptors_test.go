@@ -22,7 +22,7 @@ func TestFewOpenFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	child := exec.Command("sh", "-c", `ulimit -n 128 && exec "$0" "$@"`, self, "-tailrace-edge.main", "--",
-		"-listen", "127.0.0.1:0", "-ops-listen", "127.0.0.1:0", "-upstream", newService(t))
+		"-log-format", "text", "-listen", "127.0.0.1:0", "-ops-listen", "127.0.0.1:0", "-upstream", newService(t))
 	log := &logBook{}
 	child.Stderr = log
 	if err := child.Start(); err != nil {
