@@ -15,7 +15,7 @@ import (
 )
 
 // jsonCodec replaces Connect's JSON codec on all handlers, for two reasons. It refuses unknown fields, because a mistyped `start` must
-// not mean latest. And it writes the shadow of SubscribeResponse as the message that it stands for.
+// not mean latest. And it writes shadows as the messages that they stand for.
 type jsonCodec struct{ name string }
 
 // withJSON registers the codec under both names that Connect knows.
@@ -35,12 +35,18 @@ func (c *jsonCodec) MarshalAppend(dst []byte, message any) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T is not a protobuf message", message)
 	}
-	if shadow, ok := message.(*wirev1.SubscribeResponse); ok {
-		ready, err := proto.Marshal(shadow)
+	var full proto.Message
+	switch message.(type) {
+	case *wirev1.SubscribeResponse:
+		full = &tailracev1.SubscribeResponse{}
+	case *wirev1.ConsumeResponse:
+		full = &tailracev1.ConsumeResponse{}
+	}
+	if full != nil {
+		ready, err := proto.Marshal(m)
 		if err != nil {
 			return nil, fmt.Errorf("marshal shadow: %w", err)
 		}
-		full := &tailracev1.SubscribeResponse{}
 		if err := proto.Unmarshal(ready, full); err != nil {
 			return nil, fmt.Errorf("unmarshal shadow: %w", err)
 		}

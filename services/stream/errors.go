@@ -14,6 +14,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"tailrace.dev/tailrace/services/group"
 	"tailrace.dev/tailrace/services/hub"
 )
 
@@ -41,6 +42,8 @@ const (
 	// ReasonRecordTooLarge and ReasonStopped are met in the results of PublishStream.
 	ReasonRecordTooLarge = "RECORD_TOO_LARGE"
 	ReasonStopped        = "STOPPED" // a record before it failed, under stop_on_error
+	// ReasonGroupSettings: the workers of a group have settings in common, which are in the metadata.
+	ReasonGroupSettings = "GROUP_SETTINGS"
 	// ReasonDone is no error: a stop was reached, or a unary call was answered. It is met in logs and metrics only.
 	ReasonDone = "DONE"
 )
@@ -116,6 +119,7 @@ func judge(err error) verdict {
 		offset    *hub.OffsetOutOfRangeError
 		lagged    *hub.LaggedError
 		limit     *hub.LimitError
+		settings  *group.SettingsError
 		denied    *deniedError
 		coded     *connect.Error
 	)
@@ -149,6 +153,14 @@ func judge(err error) verdict {
 		return verdict{code: connect.CodeResourceExhausted, reason: ReasonLimit, text: limit.Error(), retry: limit.Retry, cause: limit, metadata: map[string]string{
 			"limit": limit.Limit, "value": number(limit.Value),
 		}}
+	case errors.As(err, &settings):
+		now := settings.Current
+		return verdict{code: connect.CodeFailedPrecondition, reason: ReasonGroupSettings, text: settings.Error(), metadata: map[string]string{
+			"group": now.Group, "topics": strings.Join(now.Topics, ","), "initial": now.Initial.String(), "ordering": now.Ordering.String(),
+			"max_attempts": strconv.Itoa(now.MaxAttempts), "dead_letter_topic": now.DeadLetter,
+		}}
+	case errors.Is(err, group.ErrNotAllowed):
+		return verdict{code: connect.CodePermissionDenied, reason: ReasonForbidden, text: group.ErrNotAllowed.Error()}
 	case errors.Is(err, hub.ErrUnknownTopic):
 		return verdict{code: connect.CodeNotFound, reason: ReasonUnknownTopic, text: hub.ErrUnknownTopic.Error()}
 	case errors.Is(err, hub.ErrTopicDeleted):

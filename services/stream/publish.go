@@ -10,8 +10,8 @@ import (
 	"tailrace.dev/tailrace/services/access"
 )
 
-// streamService answers what is mounted through the generated handler: Publish and PublishStream. Consume is not part of this build, and
-// Subscribe is mounted beside it.
+// streamService answers what is mounted through the generated handler: Publish and PublishStream. Subscribe and
+// Consume are mounted beside it.
 type streamService struct {
 	tailracev1connect.UnimplementedStreamServiceHandler
 	server *Server

@@ -15,6 +15,7 @@ import (
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/gen/tailrace/v1/tailracev1connect"
+	"tailrace.dev/tailrace/services/group"
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/stream"
 )
@@ -115,7 +116,10 @@ func TestEveryReasonIsProvoked(t *testing.T) {
 			time.AfterFunc(50*time.Millisecond, cancel)
 			_, _ = client.Publish(ctx, one)
 		}),
-		stream.ReasonDeadline:       failing(context.DeadlineExceeded),
+		stream.ReasonDeadline: failing(context.DeadlineExceeded),
+		stream.ReasonGroupSettings: func(*testing.T) string {
+			return stream.Judge(&group.SettingsError{Current: group.Settings{Group: "g"}}, "").Reason
+		},
 		stream.ReasonDone:           func(*testing.T) string { return stream.Judge(nil, "").Reason },
 		stream.ReasonRecordTooLarge: result(startEvent(false), publishOne("last", strings.Repeat("x", 5<<20))),
 		stream.ReasonStopped:        result(startEvent(true), publishOne("first", "fails"), publishOne("last", "x")),

@@ -78,11 +78,18 @@ func (s *Server) mux(services []string) http.Handler {
 	mux.Handle(tailracev1connect.NewTopicServiceHandler(&topicService{server: s}, options))
 	mux.Handle(tailracev1connect.NewGroupServiceHandler(tailracev1connect.UnimplementedGroupServiceHandler{}, options))
 
-	// More specific than the service's pattern, so that it goes before the generated Subscribe.
+	// More specific than the service's pattern, so that they go before the generated ones.
 	mux.Handle(tailracev1connect.StreamServiceSubscribeProcedure, connect.NewServerStreamHandlerSimple(
 		tailracev1connect.StreamServiceSubscribeProcedure,
 		s.subscribe,
 		connect.WithSchema(tailracev1.File_tailrace_v1_stream_service_proto.Services().ByName("StreamService").Methods().ByName("Subscribe")),
+		options,
+	))
+
+	mux.Handle(tailracev1connect.StreamServiceConsumeProcedure, connect.NewBidiStreamHandler(
+		tailracev1connect.StreamServiceConsumeProcedure,
+		s.consume,
+		connect.WithSchema(tailracev1.File_tailrace_v1_stream_service_proto.Services().ByName("StreamService").Methods().ByName("Consume")),
 		options,
 	))
 
@@ -172,6 +179,9 @@ func (s *Server) drain(ctx context.Context, server *http.Server, grace time.Dura
 		defer close(ended)
 		close(s.draining)
 		s.cfg.Hub.Drain()
+		if s.cfg.Groups != nil {
+			s.cfg.Groups.Drain()
+		}
 	})
 	// Watchers of health are told first.
 	timer := time.AfterFunc(plumbingDrainTimeout, s.endPlumbing)

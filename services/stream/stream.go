@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+	"tailrace.dev/tailrace/services/group"
 	"tailrace.dev/tailrace/services/hub"
 )
 
@@ -56,7 +57,9 @@ type Config struct {
 	Hub       *hub.Hub
 	Publisher Publisher
 	Topics    Topics
-	Logger    *slog.Logger
+	// Groups is queue mode; nil: Consume is unimplemented.
+	Groups *group.Groups
+	Logger *slog.Logger
 	// Registerer gets the metrics tailrace_stream_… and tailrace_rpc_…. Required.
 	Registerer prometheus.Registerer
 

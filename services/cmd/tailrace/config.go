@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,8 @@ type Config struct {
 	Kafka        kafka.Config
 	MemoryBudget size.Bytes
 	SlowAfter    time.Duration
+	MaxGroups    int
+	GroupNames   groupNames // -group-names
 	Demo         bool
 	DrainTimeout time.Duration
 	LogLevel     string
@@ -48,6 +51,7 @@ func defaultConfig() Config {
 		Kafka:        kafka.DefaultConfig(),
 		MemoryBudget: 256 << 20,
 		SlowAfter:    hub.DefaultConfig().SlowAfter,
+		MaxGroups:    100,
 		DrainTimeout: 10 * time.Second,
 		LogLevel:     "info",
 		LogFormat:    "auto",
@@ -102,6 +106,13 @@ func declare(c *Config) *setting.Set {
 	s.Int(&c.Kafka.Consumers, "kafka.consumers", "Consumers that share the followed partitions. More use more cores.", 1, 16)
 	s.Int(&c.Kafka.HistoryReaders, "kafka.history-readers", "Consumers that read history for those who start in the past or fell behind. A busy one holds up to 24 MiB.", 1, 64)
 	s.Bool(&c.Demo, "demo", "Keep a small topic \"demo\" alive; with -kafka embedded only.")
+
+	s.Group("Queue mode")
+	s.Int(&c.MaxGroups, "max-groups", "Consumer groups that this process is a member of at a time.", 1, 10_000)
+	s.Var(&c.GroupNames, "group-names", "pattern", "A regular expression that the names of consumer groups must match as a whole; empty: all are allowed.", "")
+	s.Choice(&c.Kafka.GroupProtocol, "kafka.group-protocol", "How consumer groups share partitions: classic (cooperative), or consumer (KIP-848).", "classic", "consumer")
+	s.String(&c.Kafka.GroupInstance, "kafka.group-instance", "name", "This process is a static member of its groups under that name, so that a quick restart moves no partition; no two may have the same. Empty: it is not.")
+	s.Bool(&c.Kafka.CreateDeadLetters, "kafka.create-dead-letters", "Create topics for dead letters where there are none.")
 
 	s.Group("Readers and memory")
 	s.Bytes(&c.MemoryBudget, "memory-budget", "What is kept of topics in memory: the newest records, and history that was read. Beyond it, readers are served from Kafka.", minMemoryBudget, maxMemoryBudget)
@@ -173,6 +184,23 @@ func badServer(servers string) string {
 		}
 	}
 	return ""
+}
+
+// groupNames is the flag -group-names.
+type groupNames struct{ pattern *regexp.Regexp }
+
+func (n *groupNames) Set(text string) (err error) {
+	if n.pattern = nil; text != "" {
+		n.pattern, err = regexp.Compile(text)
+	}
+	return err
+}
+
+func (n *groupNames) String() string {
+	if n.pattern == nil {
+		return ""
+	}
+	return n.pattern.String()
 }
 
 // partitioners is the repeated flag -kafka.partitioner. In the environment there is one a line.

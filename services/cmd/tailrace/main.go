@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tailrace.dev/tailrace/services/embedded"
+	"tailrace.dev/tailrace/services/group"
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/kafka"
 	"tailrace.dev/tailrace/services/ops"
@@ -130,6 +132,7 @@ type parts struct {
 	broker *embedded.Broker // nil: Kafka is elsewhere
 	kafka  *kafka.Client
 	hub    *hub.Hub
+	groups *group.Groups
 	stream *stream.Server
 	ops    *ops.Server
 }
@@ -148,9 +151,13 @@ func assemble(cfg *Config, broker *embedded.Broker, logger *slog.Logger) (*parts
 		Logger:         logger,
 		Registerer:     registry,
 	})
+	groups := group.New(group.Config{
+		Cluster: client, DeadLetters: client, Logger: logger, Registerer: registry,
+		MaxGroups: cfg.MaxGroups, Allowed: cfg.GroupNames.pattern,
+	})
 	return &parts{
-		cfg: cfg, logger: logger, broker: broker, kafka: client, hub: h,
-		stream: stream.New(stream.Config{Hub: h, Publisher: client, Topics: client, Logger: logger, Registerer: registry}),
+		cfg: cfg, logger: logger, broker: broker, kafka: client, hub: h, groups: groups,
+		stream: stream.New(stream.Config{Groups: groups, Hub: h, Publisher: client, Topics: client, Logger: logger, Registerer: registry}),
 		ops: ops.New(ops.Config{
 			Gatherer: registry,
 			Logger:   logger,
@@ -198,6 +205,10 @@ func (p *parts) run(ctx context.Context, l listeners) error {
 	})
 	g.Go(func() error {
 		defer endKafka()
+		// Groups commit when their workers are gone.
+		var groups sync.WaitGroup
+		groups.Go(func() { _ = p.groups.Run(hubLife) }) // its error is nil
+		defer groups.Wait()
 		return wrap("hub", p.hub.Run(hubLife))
 	})
 	g.Go(func() error {

@@ -65,6 +65,7 @@ func TestBufCurlNeedsNoSchema(t *testing.T) {
 	readUntil(t, isRecord, path, "curl", "--protocol", "grpc", "--http2-prior-knowledge", "-d", `{"topic":"demo","start":{"earliest":{}}}`, url+"Subscribe")
 	readUntil(t, func(line string) bool { return strings.Contains(line, `"published"`) },
 		path, "curl", "--http2-prior-knowledge", "-d", `{"topic":"demo","records":[{"key":"aw==","value":"aGVsbG8="}]}`, url+"Publish")
+	readUntil(t, isRecord, path, "curl", "--http2-prior-knowledge", "-d", `{"start":{"group":"readers","topics":["demo"],"autoAck":true}}`, url+"Consume")
 	messages := filepath.Join(t.TempDir(), "messages")
 	if err := os.WriteFile(messages, []byte(`{"start":{}} {"publish":{"id":"a","topic":"demo","record":{"value":"aGVsbG8="}}} {"publish":{"id":"b","topic":"nowhere","record":{}}}`), 0o600); err != nil {
 		t.Fatal(err)

@@ -179,6 +179,144 @@ func (*SubscribeResponse_Topology) isSubscribeResponse_Event() {}
 
 func (*SubscribeResponse_Heartbeat) isSubscribeResponse_Event() {}
 
+// ConsumeResponse has the bytes of a tailrace.v1.ConsumeResponse. The numbers are that message's; a test compares both.
+type ConsumeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Exactly one; each is the encoded message of the same name in tailrace.v1.
+	//
+	// Types that are valid to be assigned to Event:
+	//
+	//	*ConsumeResponse_Started
+	//	*ConsumeResponse_Deliveries
+	//	*ConsumeResponse_AckRefused
+	//	*ConsumeResponse_Gap
+	//	*ConsumeResponse_Heartbeat
+	Event         isConsumeResponse_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumeResponse) Reset() {
+	*x = ConsumeResponse{}
+	mi := &file_tailrace_wire_v1_subscribe_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumeResponse) ProtoMessage() {}
+
+func (x *ConsumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tailrace_wire_v1_subscribe_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumeResponse.ProtoReflect.Descriptor instead.
+func (*ConsumeResponse) Descriptor() ([]byte, []int) {
+	return file_tailrace_wire_v1_subscribe_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ConsumeResponse) GetEvent() isConsumeResponse_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetStarted() []byte {
+	if x != nil {
+		if x, ok := x.Event.(*ConsumeResponse_Started); ok {
+			return x.Started
+		}
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetDeliveries() []byte {
+	if x != nil {
+		if x, ok := x.Event.(*ConsumeResponse_Deliveries); ok {
+			return x.Deliveries
+		}
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetAckRefused() []byte {
+	if x != nil {
+		if x, ok := x.Event.(*ConsumeResponse_AckRefused); ok {
+			return x.AckRefused
+		}
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetGap() []byte {
+	if x != nil {
+		if x, ok := x.Event.(*ConsumeResponse_Gap); ok {
+			return x.Gap
+		}
+	}
+	return nil
+}
+
+func (x *ConsumeResponse) GetHeartbeat() []byte {
+	if x != nil {
+		if x, ok := x.Event.(*ConsumeResponse_Heartbeat); ok {
+			return x.Heartbeat
+		}
+	}
+	return nil
+}
+
+type isConsumeResponse_Event interface {
+	isConsumeResponse_Event()
+}
+
+type ConsumeResponse_Started struct {
+	// Encoded tailrace.v1.ConsumeStarted.
+	Started []byte `protobuf:"bytes,1,opt,name=started,proto3,oneof"`
+}
+
+type ConsumeResponse_Deliveries struct {
+	// Encoded tailrace.v1.Deliveries.
+	Deliveries []byte `protobuf:"bytes,2,opt,name=deliveries,proto3,oneof"`
+}
+
+type ConsumeResponse_AckRefused struct {
+	// Encoded tailrace.v1.AckRefused.
+	AckRefused []byte `protobuf:"bytes,3,opt,name=ack_refused,json=ackRefused,proto3,oneof"`
+}
+
+type ConsumeResponse_Gap struct {
+	// Encoded tailrace.v1.ConsumeGap.
+	Gap []byte `protobuf:"bytes,4,opt,name=gap,proto3,oneof"`
+}
+
+type ConsumeResponse_Heartbeat struct {
+	// Encoded tailrace.v1.Heartbeat.
+	Heartbeat []byte `protobuf:"bytes,5,opt,name=heartbeat,proto3,oneof"`
+}
+
+func (*ConsumeResponse_Started) isConsumeResponse_Event() {}
+
+func (*ConsumeResponse_Deliveries) isConsumeResponse_Event() {}
+
+func (*ConsumeResponse_AckRefused) isConsumeResponse_Event() {}
+
+func (*ConsumeResponse_Gap) isConsumeResponse_Event() {}
+
+func (*ConsumeResponse_Heartbeat) isConsumeResponse_Event() {}
+
 var File_tailrace_wire_v1_subscribe_proto protoreflect.FileDescriptor
 
 const file_tailrace_wire_v1_subscribe_proto_rawDesc = "" +
@@ -191,6 +329,16 @@ const file_tailrace_wire_v1_subscribe_proto_rawDesc = "" +
 	"\x03gap\x18\x04 \x01(\fH\x00R\x03gap\x12\x1c\n" +
 	"\btopology\x18\x05 \x01(\fH\x00R\btopology\x12\x1e\n" +
 	"\theartbeat\x18\x06 \x01(\fH\x00R\theartbeatB\a\n" +
+	"\x05event\"\xaf\x01\n" +
+	"\x0fConsumeResponse\x12\x1a\n" +
+	"\astarted\x18\x01 \x01(\fH\x00R\astarted\x12 \n" +
+	"\n" +
+	"deliveries\x18\x02 \x01(\fH\x00R\n" +
+	"deliveries\x12!\n" +
+	"\vack_refused\x18\x03 \x01(\fH\x00R\n" +
+	"ackRefused\x12\x12\n" +
+	"\x03gap\x18\x04 \x01(\fH\x00R\x03gap\x12\x1e\n" +
+	"\theartbeat\x18\x05 \x01(\fH\x00R\theartbeatB\a\n" +
 	"\x05eventB\xbb\x01\n" +
 	"\x14com.tailrace.wire.v1B\x0eSubscribeProtoP\x01Z1tailrace.dev/tailrace/gen/tailrace/wire/v1;wirev1\xa2\x02\x03TWX\xaa\x02\x10Tailrace.Wire.V1\xca\x02\x10Tailrace\\Wire\\V1\xe2\x02\x1cTailrace\\Wire\\V1\\GPBMetadata\xea\x02\x12Tailrace::Wire::V1b\x06proto3"
 
@@ -206,9 +354,10 @@ func file_tailrace_wire_v1_subscribe_proto_rawDescGZIP() []byte {
 	return file_tailrace_wire_v1_subscribe_proto_rawDescData
 }
 
-var file_tailrace_wire_v1_subscribe_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
+var file_tailrace_wire_v1_subscribe_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
 var file_tailrace_wire_v1_subscribe_proto_goTypes = []any{
 	(*SubscribeResponse)(nil), // 0: tailrace.wire.v1.SubscribeResponse
+	(*ConsumeResponse)(nil),   // 1: tailrace.wire.v1.ConsumeResponse
 }
 var file_tailrace_wire_v1_subscribe_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for method output_type
@@ -231,13 +380,20 @@ func file_tailrace_wire_v1_subscribe_proto_init() {
 		(*SubscribeResponse_Topology)(nil),
 		(*SubscribeResponse_Heartbeat)(nil),
 	}
+	file_tailrace_wire_v1_subscribe_proto_msgTypes[1].OneofWrappers = []any{
+		(*ConsumeResponse_Started)(nil),
+		(*ConsumeResponse_Deliveries)(nil),
+		(*ConsumeResponse_AckRefused)(nil),
+		(*ConsumeResponse_Gap)(nil),
+		(*ConsumeResponse_Heartbeat)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tailrace_wire_v1_subscribe_proto_rawDesc), len(file_tailrace_wire_v1_subscribe_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   1,
+			NumMessages:   2,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
