@@ -28,7 +28,8 @@ type (
 // line has been idle for a while: then nothing of the line runs. Records that were not sent when a stream is lost, and those of which the
 // service says that it did not look at them, wait for the next; of the others the outcome is unknown, and they are never sent again.
 //
-// Its goroutine, started by publish and awaited by Source.Run, sends; another, which that one starts and awaits, receives.
+// Its goroutine, started by publish and awaited by Source.Run, sends; another, which that one starts and awaits, receives. A timer looks for records
+// whose time is over, as a send may block for long; Source.Run awaits what it has begun, too.
 type line struct {
 	source *Source
 	ctx    context.Context //nolint:containedctx // of the process's sockets
@@ -338,6 +339,8 @@ func (l *line) expire() {
 		l.mu.Unlock()
 		return
 	}
+	l.source.running.Add(1) // run is counted, and cannot end meanwhile
+	defer l.source.running.Done()
 	l.ticking.Reset(lineTick)
 	given := !l.absent.IsZero() && now.Sub(l.absent) >= l.source.cfg.PublishWait
 	for len(l.waiting) > 0 && (given || !now.Before(l.waiting[0].by)) {

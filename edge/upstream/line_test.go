@@ -186,8 +186,38 @@ func TestIdleLinesCostNothing(t *testing.T) {
 	eventually(t, "nothing is left", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return open == 0 && runtime.NumGoroutine() <= before+20
+		return open == 0 && runtime.NumGoroutine() <= before+5 // of probes of its health
 	})
+}
+
+// TestRunAwaitsALinesLastWord: when Run has returned nothing more is told, also not by the timer of a line.
+func TestRunAwaitsALinesLastWord(t *testing.T) {
+	source, err := upstream.New(upstream.Config{Addresses: []string{"http://127.0.0.1:1"}, Logger: quiet(), RetryMin: time.Millisecond, PublishWait: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ran, told := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ran)
+		_ = source.Run(ctx)
+	}()
+	publish, _ := source.OpenPublish(ctx, func(_ uint64, _ *tailracev1.PublishResult, err error) {
+		defer close(told)
+		if !errors.Is(err, hub.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		cancel()
+		select {
+		case <-ran:
+			t.Error("Run returned before this")
+		case <-time.After(500 * time.Millisecond): // it would have, long ago
+		}
+	})
+	publish(1, "t", &tailracev1.PublishRecord{}, time.Now().Add(time.Minute))
+	<-told
+	<-ran
 }
 
 // TestALostStream: what was sent and not answered is unknown and never sent again; what was not looked at goes to the next.

@@ -84,7 +84,10 @@ func (s *script) listen(t *testing.T, address string) {
 	mux.Handle(grpchealth.NewHandler(s.health))
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	s.server = &http.Server{Handler: mux, Protocols: protocols, ReadHeaderTimeout: patience}
+	s.server = &http.Server{
+		Handler: mux, Protocols: protocols, ReadHeaderTimeout: patience,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 10_000}, // as a service has: else many streams at once make more connections, which stay
+	}
 	s.address = ln.Addr().String()
 	done := make(chan struct{})
 	go func() {
