@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -100,3 +101,27 @@ func sum(m prometheus.Collector) (v float64) {
 	}
 	return v
 }
+
+// Bell is a bell.
+type Bell struct{ bell *bell }
+
+// NewBell makes one.
+func NewBell() (Bell, error) {
+	b, err := newBell()
+	return Bell{b}, err
+}
+
+// Hang is hang.
+func (b Bell) Hang(c *confluent.Consumer) bool { return b.bell.hang(c) }
+
+// TakeDown is takeDown.
+func (b Bell) TakeDown(c *confluent.Consumer) { b.bell.takeDown(c) }
+
+// Ring is ring.
+func (b Bell) Ring() { b.bell.ring() }
+
+// Wait is wait.
+func (b Bell) Wait(limit time.Duration) bool { return b.bell.wait(limit) }
+
+// Close is close.
+func (b Bell) Close() { b.bell.close() }

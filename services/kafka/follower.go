@@ -24,8 +24,11 @@ const (
 	meetAgain   = 2 * time.Second
 )
 
-// idlePoll is how long a follower waits in Poll, and so for how long a command may wait for it.
-const idlePoll = 10 * time.Millisecond
+// How long a follower waits for its bell, which also rings for commands; and, where it has none, in Poll, and so for how long a command may wait for it.
+const (
+	idleWait = 100 * time.Millisecond
+	idlePoll = 10 * time.Millisecond
+)
 
 // appender is what a follower needs of a hub.Topic.
 type appender interface {
@@ -53,11 +56,13 @@ type follower struct {
 	// guarded by mu
 	mu   sync.Mutex
 	cmds []command // at most one follow, one unfollow and one finding for each partition, as callers wait for the former
+	bell *bell     // nil: none could be made, or run does not run
 
 	stopped chan struct{} // closed when run has ended: nothing is appended any more
 
 	// owned by run
 	consumer  *confluent.Consumer
+	hung      bool // the consumer rings the bell
 	open      func() (*confluent.Consumer, error)
 	logs      topicLogs
 	renewal   renewal
@@ -117,25 +122,53 @@ func (f *follower) follow(t appender, partition int32, from int64) (unfollow fun
 func (f *follower) send(c command) {
 	f.mu.Lock()
 	f.cmds = append(f.cmds, c)
+	if f.bell != nil {
+		f.bell.ring()
+	}
 	f.mu.Unlock()
+}
+
+// setBell hands the bell to those who send commands, or takes it from them.
+func (f *follower) setBell(b *bell) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.bell = b
 }
 
 // run serves until ctx ends, and closes the consumer.
 func (f *follower) run(ctx context.Context) {
 	defer close(f.stopped)
 	defer f.checker.wait()
-	defer func() { closeBounded(f.log, "follower", func() { _ = f.consumer.Close() }) }()
+	b, err := newBell()
+	if err != nil {
+		f.log.Warn("no bell for a follower: it polls all the time", "error", err)
+	} else {
+		f.setBell(b)
+		f.hung = b.hang(f.consumer)
+		defer context.AfterFunc(ctx, b.ring)()
+	}
+	defer func() {
+		if b != nil {
+			f.setBell(nil)
+			b.takeDown(f.consumer)
+			b.close()
+		}
+		closeBounded(f.log, "follower", func() { _ = f.consumer.Close() })
+	}()
 	for ctx.Err() == nil {
 		f.execute()
 		f.renewAgain()
 		f.check(ctx)
 		wait := idlePoll
-		if len(f.dirty) > 0 {
+		if len(f.dirty) > 0 || f.hung {
 			wait = 0
 		}
 		switch e := f.consumer.Poll(int(wait / time.Millisecond)).(type) {
 		case nil:
 			f.flush()
+			if f.hung {
+				b.wait(idleWait)
+			}
 		case *confluent.Message:
 			f.message(e)
 		case confluent.PartitionEOF:

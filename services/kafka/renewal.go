@@ -34,6 +34,10 @@ func (f *follower) renew(topics ...string) {
 		return
 	}
 	old := f.consumer
+	if f.bell != nil { // run alone sets it
+		f.bell.takeDown(old)
+		f.hung = f.bell.hang(c)
+	}
 	f.checker.group.Go(func() { closeBounded(f.log, "follower", func() { _ = old.Close() }) })
 	f.consumer, f.known, f.renewal = c, meetings{}, renewal{barred: map[string]struct{}{}}
 	var all []*followed
