@@ -151,12 +151,12 @@ func statusOf(code string) int {
 func (s *Server) takeOver(w http.ResponseWriter, x *session) (handed bool) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		s.log.Warn("stream", "error", err)
+		s.log.Info("handshake failed", "cause", err) // the client left meanwhile
 		return false
 	}
 	tcp, _, err := unwrap(conn, buffered.Reader)
 	if err != nil {
-		s.log.Warn("stream", "error", err)
+		s.log.Info("handshake failed", "cause", err) // the client left meanwhile
 		_ = conn.Close()
 		return false
 	}
@@ -170,7 +170,7 @@ func (s *Server) stream(conn *net.TCPConn, x *session) (handed bool) {
 		err = s.hand(conn, x)
 	}
 	if err != nil {
-		s.log.Warn("stream", "error", err)
+		s.log.Info("handshake failed", "cause", err) // the client left meanwhile
 		_ = conn.Close()
 	}
 	return err == nil

@@ -109,7 +109,12 @@ func start(t testing.TB, cfg edge.Config) *rig {
 // startOn is start with a hub of that configuration.
 func startOn(t testing.TB, cfg edge.Config, hubCfg hub.Config) *rig {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
+	return startLogged(t, cfg, hubCfg, slog.New(slog.DiscardHandler))
+}
+
+// startLogged is startOn with a log.
+func startLogged(t testing.TB, cfg edge.Config, hubCfg hub.Config, log *slog.Logger) *rig {
+	t.Helper()
 	r := &rig{src: hubtest.New(), publisher: &publisher{}, registry: prometheus.NewRegistry()}
 	hubCfg.Logger, hubCfg.Registerer = log, r.registry
 	r.hub = hub.New(r.src, hubCfg)

@@ -23,8 +23,13 @@ func isPublish(r *http.Request) bool {
 
 // post answers POST /publish/{topic}?…, whose body is the record's value as it is. It is called by the HTTP server.
 func (s *Server) post(w http.ResponseWriter, r *http.Request) {
-	if no := s.judgePage(r, http.MethodPost); no != nil {
+	began := time.Now()
+	answer := func(no *refused) {
+		s.postEnded(r, began, no)
 		no.serve(w)
+	}
+	if no := s.judgePage(r, http.MethodPost); no != nil {
+		answer(no)
 		return
 	}
 	origin := r.Header.Get("Origin")
@@ -37,7 +42,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 		bad = frame.ErrorOf("publish", "", hub.ErrDraining)
 	}
 	if bad != nil {
-		refusedBy(bad, origin).serve(w)
+		answer(refusedBy(bad, origin))
 		return
 	}
 	defer s.exitPost()
@@ -49,10 +54,10 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	defer s.input.swap(cap(body), 0)
 	switch {
 	case no != nil:
-		no.serve(w)
+		answer(no)
 		return
 	case tombstone && len(body) > 0:
-		refusedBy(frame.Invalid("publish", "", "body", "a tombstone has none"), origin).serve(w)
+		answer(refusedBy(frame.Invalid("publish", "", "body", "a tombstone has none"), origin))
 		return
 	case !tombstone:
 		op.Record.Value = body
@@ -61,13 +66,13 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.PublishTimeout + answerTimeout))
 	published, e := s.postRecord(op)
 	if e != nil {
-		refusedBy(e, origin).serve(w)
+		answer(refusedBy(e, origin))
 		return
 	}
 	h := crossOriginHeader(origin)
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
-	(&refused{http.StatusOK, string(frame.AppendPublished(nil, "", published)), h}).serve(w)
+	answer(&refused{http.StatusOK, string(frame.AppendPublished(nil, "", published)), h})
 }
 
 // readBody reads a body up to MaxMessageBytes. It is charged for, by its capacity.

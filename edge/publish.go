@@ -149,7 +149,7 @@ func (s *Server) refusalOf(session, id string, err error) *frame.Error {
 	e := frame.ErrorOf("publish", id, err)
 	e.Outcome = "refused"
 	if e.Code == "internal" {
-		s.log.Error("publish", "session", session, "error", err)
+		s.log.Error("publish failed", "session", session, "cause", err)
 	}
 	return e
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
 	"tailrace.dev/tailrace/edge"
 	"tailrace.dev/tailrace/services/access"
+	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/hub/hubtest"
 )
 
@@ -144,7 +146,8 @@ func (k trigger) test(t *testing.T, row edge.Reason) {
 	if k.set != nil {
 		k.set(&cfg)
 	}
-	r := start(t, cfg)
+	book := &lines{}
+	r := startLogged(t, cfg, hub.Config{}, slog.New(slog.NewJSONHandler(book, nil)))
 	r.src.CreateTopic("orders", 1)
 	r.src.Append("orders", 0, hubtest.Text("k", "v"))
 	if k.begin != nil {
@@ -178,6 +181,8 @@ func (k trigger) test(t *testing.T, row edge.Reason) {
 	if got := r.metric(t, "tailrace_edge_sessions_ended_total", row.Initiator); got != 1 {
 		t.Errorf("%v sessions were ended by %s, want 1", got, row.Initiator)
 	}
+	await(t, "the end is logged", func() bool { return len(book.of(t, "session ended")) > 0 })
+	book.judge(t, row)
 }
 
 // judge reads up to the end and compares it with the row.

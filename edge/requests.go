@@ -106,6 +106,7 @@ func (q *requests) answer(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case isSocket(r):
 		if no := q.srv.refusal(r); no != nil {
+			q.srv.refusing(r.RemoteAddr, r.URL.Path, no)
 			no.serve(w)
 			return
 		}
@@ -113,6 +114,7 @@ func (q *requests) answer(w http.ResponseWriter, r *http.Request) {
 	case isEvents(r):
 		x, no := q.srv.refusalOfEvents(r)
 		if no != nil {
+			q.srv.refusing(r.RemoteAddr, r.URL.Path, no)
 			no.serve(w)
 			return
 		}

@@ -277,10 +277,9 @@ func (s *Server) left(x *session) {
 	if x.reason == &endInternal {
 		level = slog.LevelError
 	}
-	s.log.LogAttrs(s.ctx, level, "session ended",
-		slog.String("session", x.name), slog.String("kind", x.kind()), slog.Int("code", int(x.reason.Code)), slog.String("reason", x.reason.Name),
+	s.log.LogAttrs(s.ctx, level, "session ended", append(x.identify(), slog.Int("code", int(x.reason.Code)), slog.String("reason", x.reason.Name),
 		slog.String("initiator", x.reason.Initiator), slog.String("cause", x.cause),
-		slog.Duration("lasted", time.Duration(s.now()-x.started).Round(time.Millisecond)),
-		slog.Uint64("records", x.records), slog.Uint64("bytes", x.bytes), slog.Uint64("messages", x.messages))
+		slog.Duration("duration", time.Duration(s.now()-x.started).Round(time.Microsecond)),
+		slog.Uint64("records", x.records), slog.Uint64("bytes", x.bytes), slog.Uint64("messages", x.messages))...)
 	s.exit(x.conn.RemoteAddr().String())
 }

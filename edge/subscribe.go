@@ -182,7 +182,7 @@ func (w *worker) errorOf(sb *subscription, err error) *frame.Error {
 	}
 	e := frame.ErrorOf("subscribe", sb.id, err)
 	if e.Code == "internal" {
-		w.srv.log.Error("subscription", "session", sb.s.name, "id", sb.id, "error", err)
+		w.srv.log.Error("subscription failed", "session", sb.s.name, "id", sb.id, "cause", err)
 	}
 	return e
 }

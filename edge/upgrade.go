@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -66,7 +67,7 @@ func (s *Server) accept(ctx context.Context, ln *net.TCPListener) error {
 		}
 		// Out of descriptors, or a connection that broke in the queue: both pass.
 		wait = min(max(2*wait, 5*time.Millisecond), acceptWait)
-		s.log.Warn("accept", "error", err, "retry", wait)
+		s.log.Warn("connections cannot be accepted", "cause", err, "retry", wait, "advice", "where files are too many, raise the process's limit of open files (ulimit -n) above twice -max-sessions")
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -90,7 +91,9 @@ func (s *Server) welcome(ctx context.Context, conn *net.TCPConn) {
 		return
 	}
 	if end == 0 {
-		s.answer(conn, &refused{status: http.StatusRequestHeaderFieldsTooLarge, text: "the request head is too large"})
+		no := &refused{status: http.StatusRequestHeaderFieldsTooLarge, text: "the request head is too large"}
+		s.refusing(conn.RemoteAddr().String(), "", no)
+		s.answer(conn, no)
 		return
 	}
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head[:end])))
@@ -99,6 +102,7 @@ func (s *Server) welcome(ctx context.Context, conn *net.TCPConn) {
 	}
 	if err == nil && isEvents(r) && plain(r) {
 		if x, no := s.refusalOfEvents(r); no != nil {
+			s.refusing(r.RemoteAddr, r.URL.Path, no)
 			s.answer(conn, no)
 		} else {
 			abort() // see below
@@ -111,6 +115,7 @@ func (s *Server) welcome(ctx context.Context, conn *net.TCPConn) {
 		return
 	}
 	if no := s.refusal(r); no != nil {
+		s.refusing(r.RemoteAddr, r.URL.Path, no)
 		s.answer(conn, no)
 		return
 	}
@@ -309,7 +314,7 @@ func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request, early []byte) 
 		err = s.hand(tcp, x)
 	}
 	if err != nil {
-		s.log.Warn("upgrade", "error", err)
+		s.log.Info("handshake failed", "peer", r.RemoteAddr, "cause", err) // the client left meanwhile
 		_ = conn.Close()
 		return false
 	}
@@ -334,7 +339,7 @@ func (s *Server) hand(tcp *net.TCPConn, x *session) error {
 	x.received.Store(x.started)
 	w := s.workers[int(s.next.Add(1))%len(s.workers)]
 	s.metrics.sessions.WithLabelValues(x.kind()).Inc()
-	s.log.Info("session", "session", x.name, "kind", x.kind(), "peer", tcp.RemoteAddr().String())
+	s.log.LogAttrs(s.ctx, slog.LevelInfo, "session started", x.identify()...)
 	w.inbox.post(x, opened{})
 	return nil
 }

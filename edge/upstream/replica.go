@@ -100,7 +100,8 @@ func (s *Source) watch(ctx context.Context, r *replica) {
 			up.Set(0)
 			wait /= probeFaster
 			if was || first {
-				s.cfg.Logger.WarnContext(ctx, "service does not answer", slog.String("upstream", r.address), slog.Any("error", err))
+				s.cfg.Logger.WarnContext(ctx, "service does not answer", slog.String("upstream", r.address), slog.Any("error", err),
+					slog.String("advice", "clients wait, or use another service; see that it runs and that -upstream has its address"))
 			}
 		} else {
 			up.Set(1)

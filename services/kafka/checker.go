@@ -185,7 +185,7 @@ func (f *follower) judge(findings []finding) {
 	}
 	if n := len(lost); n > 0 {
 		slices.Sort(lost)
-		f.log.Warn("partitions are unavailable", "count", n, "first", lost[:min(n, 5)], "error", why)
+		f.log.Warn("partitions are unavailable", "count", n, "first", lost[:min(n, 5)], "error", why, "advice", "their readers wait; see that the brokers that lead them run")
 	}
 }
 

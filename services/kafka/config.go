@@ -132,6 +132,7 @@ var ownProperties = map[string]string{
 	"broker.version.fallback":               "idempotence needs the features that it asks brokers for",
 	"test.mock.num.brokers":                 "use -kafka embedded for a broker without Kafka",
 	"topic.blacklist":                       "a topic that Kafka has would seem not to exist",
+	"enable.sparse.connections":             "without it a broker that is gone is tried again without a pause",
 	"enabled_events":                        "it belongs to the binding",
 	"default.topic.config":                  "it belongs to the binding; name the property itself",
 	"produce.offset.report":                 "every record gets its offset",
@@ -151,7 +152,7 @@ func (c Config) Validate() error {
 		case own:
 			errs = append(errs, fmt.Errorf("-kafka.property %s=%s: cannot be set: %s", k, Mask(k, c.Properties[k]), why))
 		case bindings(k):
-			errs = append(errs, fmt.Errorf("-kafka.property %s=%s: cannot be set: it belongs to the binding", k, c.Properties[k]))
+			errs = append(errs, fmt.Errorf("-kafka.property %s=%s: cannot be set: it belongs to the binding", k, Mask(k, c.Properties[k])))
 		}
 	}
 	if c.Isolation != ReadCommitted && c.Isolation != ReadUncommitted {
@@ -192,8 +193,11 @@ func (c Config) partitioner(topic string) hub.Partitioner {
 	return c.Partitioners["*"]
 }
 
-// Mask returns the value of a property, or *** where its name says that it is a secret.
+// Mask returns the value of a property, or *** where its name says that it is a secret, or is not known: it may be that of a secret, mistyped.
 func Mask(k, v string) string {
+	if ownProperties[k] == "" && !slices.Contains(strings.Fields(properties), k) {
+		return "***"
+	}
 	for _, s := range []string{"password", "passphrase", "secret", "key", "jaas", "token", "pem", "credential", "oauthbearer.config"} {
 		if strings.Contains(strings.ToLower(k), s) {
 			return "***"

@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ func TestConfigErrorsNameFlagAndValue(t *testing.T) {
 		{func(c *kafka.Config) { c.Bootstrap = " " }, []string{"-kafka"}},
 		{func(c *kafka.Config) { c.Properties["acks"] = "1" }, []string{"-kafka.property", "acks=1", "in-sync"}},
 		{func(c *kafka.Config) { c.Properties["isolation.level"] = "x" }, []string{"isolation.level=x", "-kafka.isolation"}},
-		{func(c *kafka.Config) { c.Properties["go.batch.producer"] = "true" }, []string{"go.batch.producer=true"}},
+		{func(c *kafka.Config) { c.Properties["go.batch.producer"] = "true" }, []string{"go.batch.producer=***", "binding"}},
 		{func(c *kafka.Config) { c.Isolation = "both" }, []string{"-kafka.isolation", `"both"`, "read_committed"}},
 		{func(c *kafka.Config) { c.Consumers = 0 }, []string{"-kafka.consumers 0", "1 to 16"}},
 		{func(c *kafka.Config) { c.HistoryReaders = 65 }, []string{"-kafka.history-readers 65", "1 to 64"}},
@@ -78,6 +79,65 @@ func TestAWrongPropertyEndsRun(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		} else {
 			t.Log(err)
+		}
+	}
+}
+
+// Whatever librdkafka can be set to is either refused with a reason or known by name; what it does not know, or does not like, is told in its words.
+func TestPropertiesAreCheckedByTheLibrary(t *testing.T) {
+	near := func(name string, candidates []string) string {
+		if i := slices.Index(candidates, "sasl.password"); i >= 0 && name == "sasl.pasword" {
+			return candidates[i]
+		}
+		return ""
+	}
+	for _, test := range []struct {
+		properties map[string]string
+		want       []string // in the one problem; nil: none
+	}{
+		{map[string]string{}, nil},
+		{map[string]string{"client.rack": "r", "debug": "broker", "socket.timeout.ms": "10", "compression.type": "lz4", "fetch.max.bytes": "20000000"}, nil},
+		{map[string]string{"acks": "0"}, nil}, // Validate says it
+		{map[string]string{"sasl.pasword": "hunter2"}, []string{"sasl.pasword=***", `No such configuration property: "sasl.pasword"`, "did you mean sasl.password?"}},
+		{map[string]string{"socket.timeout.ms": "9"}, []string{"socket.timeout.ms=9", "outside allowed range 10..300000"}},
+		{map[string]string{"socket.timeout.ms": "x"}, []string{"socket.timeout.ms=x", "Invalid value"}},
+		{map[string]string{"security.protocol": "tls"}, []string{"security.protocol=tls", `Invalid value "tls"`}},
+		{map[string]string{"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.password": "hunter2"}, []string{"sasl.username and sasl.password must be set", "sasl.password=***"}},
+		{map[string]string{"security.protocol": "sasl_ssl", "sasl.mechanism": "GSSAPI"}, []string{"librdkafka says"}},
+		{map[string]string{"security.protocol": "ssl", "ssl.key.pem": "hunter2"}, []string{"ssl.key.pem=***", "ssl.key.pem failed"}},
+		{map[string]string{"retries": "0"}, []string{"retries=0", "idempotence"}},
+	} {
+		cfg := kafka.DefaultConfig()
+		cfg.Bootstrap = "127.0.0.1:9092"
+		cfg.Properties = test.properties
+		got := cfg.CheckProperties(near)
+		if (len(got) == 0) != (test.want == nil) || len(got) > 1 {
+			t.Errorf("%v: got %v, want %q", test.properties, got, test.want)
+			continue
+		}
+		for _, word := range test.want {
+			if !strings.Contains(got[0].Error(), word) {
+				t.Errorf("%v: got %v, want %q in it", test.properties, got[0], word)
+			}
+		}
+		if len(got) > 0 && strings.Contains(got[0].Error(), "hunter2") {
+			t.Errorf("a secret is in %v", got[0])
+		}
+	}
+}
+
+// What a client of ours is made with cannot be set by a property.
+func TestWhatClientsAreMadeWithIsRefused(t *testing.T) {
+	for _, k := range kafka.OwnSettings() {
+		if kafka.OwnProperties[k] == "" {
+			t.Errorf("%s could be set by -kafka.property, and would be ignored", k)
+		}
+	}
+	for _, name := range kafka.PropertyNames() {
+		cfg := kafka.DefaultConfig()
+		cfg.Properties = map[string]string{name: "x"}
+		if why := cfg.Refused(name); strings.Contains(why, "No such configuration property") {
+			t.Error(why)
 		}
 	}
 }

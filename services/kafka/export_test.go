@@ -1,6 +1,9 @@
 package kafka
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -125,3 +128,29 @@ func (b Bell) Wait(limit time.Duration) bool { return b.bell.wait(limit) }
 
 // Close is close.
 func (b Bell) Close() { b.bell.close() }
+
+// OwnSettings are the properties that clients are made with whatever -kafka.property says.
+func OwnSettings() []string {
+	own := map[string]bool{}
+	for _, settings := range []func(Config) *confluent.ConfigMap{
+		func(c Config) *confluent.ConfigMap { return c.follower(nil) },
+		func(c Config) *confluent.ConfigMap { return c.reader(nil) },
+		func(c Config) *confluent.ConfigMap { return c.producer(nil) },
+		func(c Config) *confluent.ConfigMap { return c.admin(nil) },
+	} {
+		c := DefaultConfig()
+		for k := range *settings(c) {
+			if strings.HasPrefix(k, "go.") {
+				continue
+			}
+			c.Properties = map[string]string{k: "a value that nothing has"}
+			if (*settings(c))[k] != "a value that nothing has" {
+				own[k] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(own))
+}
+
+// Refused is what librdkafka says when one property is set.
+func (c Config) Refused(k string) string { return c.refused(k) }

@@ -48,7 +48,7 @@ func (h *health) down(err error) {
 	h.state = Health{Reached: was.Reached, Error: err.Error()}
 	h.mu.Unlock()
 	if was.Up || was.Error == "" {
-		h.log.Warn("Kafka does not answer", "error", err)
+		h.log.Warn("Kafka does not answer", "error", err, "advice", "readers and publishers wait; see that -kafka names brokers that run and can be reached from here")
 	}
 }
 

@@ -31,7 +31,8 @@ func (f *follower) hold(p *followed, stable, high int64) {
 	}
 	if f.m.held.WithLabelValues(p.key.topic, strconv.Itoa(int(p.key.partition))).Set(d.Seconds()); !h.told {
 		h.told = true
-		f.log.Warn("an open transaction holds a partition", "topic", p.key.topic, "partition", p.key.partition, "offset", stable, "behind", high-stable, "since", d.Round(time.Second))
+		f.log.Warn("an open transaction holds a partition", "topic", p.key.topic, "partition", p.key.partition, "offset", stable, "behind", high-stable, "since", d.Round(time.Second),
+			"advice", "readers wait for it; find its producer, or abort it with kafka-transactions.sh")
 	}
 }
 

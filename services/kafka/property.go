@@ -109,6 +109,7 @@ func (c Config) probe(m confluent.ConfigMap, k, v string) string {
 		}
 	}
 	delete(m, "bootstrap.servers")
+	delete(m, "debug") // it would log
 	m["log_level"] = 0
 	if k != "" {
 		m[k] = v

@@ -24,7 +24,7 @@ const (
 // Sessions of all kinds have a line when they start and one when they end, however many there are: without them nobody can tell what became
 // of a client. Each costs its client a connection or a stream.
 func unlimited(message string) bool {
-	return strings.HasPrefix(message, "session ") || strings.HasPrefix(message, "stream ")
+	return message == "session started" || message == "session ended"
 }
 
 // limiter bounds the lines of each message.

@@ -163,8 +163,12 @@ func plain(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// plainJSON also escapes what JSON leaves as it is and a terminal would obey, and writes times as text.
+// plainJSON also escapes what JSON leaves as it is and a terminal would obey, and writes durations as seconds.
 func plainJSON(groups []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.Float64Value(a.Value.Duration().Seconds())
+		return a
+	}
 	a = plain(groups, a)
 	if a.Value.Kind() == slog.KindString {
 		a.Value = slog.StringValue(escape(a.Value.String()))

@@ -44,9 +44,16 @@ func (s *Set) Parse(args, environ []string) (Action, []error) {
 
 // Warnings are what is odd and harmless, for the log: environment variables with our prefix that are no settings. At most 20.
 func (s *Set) Warnings() []string {
-	var out []string
+	var out, known []string
+	for _, v := range s.variables() {
+		known = append(known, strings.TrimPrefix(v, Prefix))
+	}
 	for _, v := range s.foreign[:min(len(s.foreign), 20)] {
-		out = append(out, fmt.Sprintf("%s is no setting of %s%s", v, s.program, didYouMean(nearest(v, s.variables()), "")))
+		near := nearest(strings.TrimPrefix(v, Prefix), known) // the prefix that all have says nothing about nearness
+		if near != "" {
+			near = Prefix + near
+		}
+		out = append(out, fmt.Sprintf("%s is no setting of %s%s", v, s.program, didYouMean(near, "")))
 	}
 	return out
 }
@@ -121,7 +128,9 @@ func (s *Set) parseFile(r io.Reader, set func(name, value string) error) error {
 		name = strings.TrimLeft(name, "-")
 		x := s.find(name)
 		switch {
-		case x == nil || x.action || name == fileFlag:
+		case name == fileFlag:
+			s.problem("%s:%d: a file cannot name another", s.file, s.source.line)
+		case x == nil || x.action:
 			s.problem("%s:%d: %s is no setting%s", s.file, s.source.line, quote(name), didYouMean(nearest(name, s.names(false)), ""))
 		case x.from.kind == fromFlag || x.from.kind == fromEnvironment:
 		case name == line && !x.IsBoolFlag():

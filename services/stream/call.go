@@ -23,6 +23,7 @@ type call struct {
 	charged int64 // bytes of it that count at the moment
 
 	// What a handler tells of its stream.
+	session string // its name in the log, once it has started
 	topic   string
 	records int64
 	bytes   int64

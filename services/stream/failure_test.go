@@ -57,7 +57,7 @@ func TestAVanishedPeerIsReleased(t *testing.T) {
 	eventually(t, "one subscription left", func() bool { return s.hub.Subscribers("orders") == 1 })
 	s.source.Append("orders", 0, hubtest.Text("k", "v"))
 	staying.records(1)
-	eventually(t, "the line of the end", func() bool { return len(s.log.lines("stream ended", "initiator=client")) == 1 })
+	eventually(t, "the line of the end", func() bool { return len(s.log.lines("session ended", "initiator=client")) == 1 })
 }
 
 // One reader that takes nothing, on the same connection as one that does.

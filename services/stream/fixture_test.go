@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -148,11 +149,45 @@ func startHub(t testing.TB, ln net.Listener, grace time.Duration, hubCfg hub.Con
 		stop()
 		endHub()
 		s.ended.Wait()
+		s.auditLog()
 		if v := s.source.Violations(); len(v) > 0 {
 			t.Errorf("the hub broke its contract with the source: %v", v)
 		}
 	})
 	return s
+}
+
+// ended is what the line of a session's end has, in its order.
+var ended = regexp.MustCompile(`^time=\S+ level=(INFO|ERROR) msg="session ended" session=(\w+) kind=\w+ procedure=\S+ protocol=\S+ peer=\S+ (topic=\S+ )?` +
+	`code=[a-z_]+ reason=[A-Z_]+ initiator=(client|server) (cause=("([^"\\]|\\.)*"|\S+) )?duration=\S+ records=\d+ bytes=\d+\n$`)
+
+// auditLog holds every test's log against the table of services/README.md: each session has one line of its start and one of its end, with the documented
+// attributes.
+func (s *service) auditLog() {
+	// Handlers of connections that were cut off end a moment later than the server.
+	eventually(s.t, "every session has ended", func() bool {
+		return len(s.log.lines(`msg="session started"`)) <= len(s.log.lines(`msg="session ended"`))
+	})
+	open := map[string]bool{}
+	for _, line := range s.log.lines(`msg="session started"`) {
+		_, rest, _ := strings.Cut(line, " session=")
+		name, _, _ := strings.Cut(rest, " ")
+		if open[name] {
+			s.t.Errorf("two sessions are %q: %s", name, line)
+		}
+		open[name] = true
+	}
+	for _, line := range s.log.lines(`msg="session ended"`) {
+		m := ended.FindStringSubmatch(line)
+		switch {
+		case m == nil:
+			s.t.Errorf("not as documented: %s", line)
+		case !open[m[2]]:
+			s.t.Errorf("the end of a session that did not start, or ended before: %s", line)
+		default:
+			delete(open, m[2])
+		}
+	}
 }
 
 // h2c and http1 return clients of their own connections.

@@ -58,7 +58,7 @@ func TestSilenceLastsOneInterval(t *testing.T) {
 			}
 			last = time.Now()
 		}
-		if got := len(s.log.lines("stream ended")); got != 0 {
+		if got := len(s.log.lines("session ended")); got != 0 {
 			t.Errorf("%d streams ended", got)
 		}
 	})

@@ -2,6 +2,8 @@ package stream
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"log/slog"
 	"strings"
@@ -16,9 +18,13 @@ import (
 // ending is the message of a log line.
 type ending string
 
+// Calls that succeed are logged at debug: metrics count them. What fails before it has begun can be repeated by a caller as often as it likes, so that it is
+// not a session, whose lines are all written.
 const (
-	callEnded   ending = "call ended"
-	streamEnded ending = "stream ended"
+	callEnded      ending = "call ended"
+	callFailed     ending = "call failed"
+	sessionRefused ending = "session refused"
+	sessionEnded   ending = "session ended"
 )
 
 // Who ended a call.
@@ -93,7 +99,11 @@ func (o *observer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		v := judge(err)
 		procedure := request.Spec().Procedure
 		o.metrics.handled.WithLabelValues(procedure, codeName(v), v.reason).Inc()
-		o.log(ctx, slog.LevelDebug, callEnded, procedure, request.Peer(), c, v, err)
+		level, what := slog.LevelDebug, callEnded
+		if v.reason != ReasonDone {
+			level, what = slog.LevelInfo, callFailed
+		}
+		o.log(ctx, level, what, procedure, request.Peer(), c, v, err)
 		if err != nil {
 			return nil, toConnect(v, c.topic)
 		}
@@ -112,16 +122,16 @@ func (o *observer) WrapStreamingHandler(next connect.StreamingHandlerFunc) conne
 		err := next(ctx, &guarded{StreamingHandlerConn: conn, ctx: ctx, call: c})
 		c.arm() // for the end of the stream
 		v := judge(err)
-		initiator := initiatorServer
-		if v.client {
-			initiator = initiatorClient
-		}
+		initiator := v.initiator()
 		o.metrics.ended.WithLabelValues(procedure, codeName(v), v.reason, initiator).Inc()
-		level := slog.LevelInfo
-		if isPlumbing(procedure) {
-			level = slog.LevelDebug
+		level, what := slog.LevelInfo, sessionEnded
+		switch {
+		case isPlumbing(procedure):
+			level, what = slog.LevelDebug, callEnded
+		case c.session == "":
+			what = sessionRefused
 		}
-		o.log(ctx, level, streamEnded, procedure, conn.Peer(), c, v, err, slog.String("initiator", initiator))
+		o.log(ctx, level, what, procedure, conn.Peer(), c, v, err)
 		if v.reason == ReasonDone {
 			return nil
 		}
@@ -134,37 +144,61 @@ func (o *observer) WrapStreamingClient(next connect.StreamingClientFunc) connect
 	return next
 }
 
-// started logs the one line of a stream's start, once it is known what it is for.
+// started logs the one line of a stream's start, once it is known what it is for, and gives it the name by which the line of its end is found.
 func (o *observer) started(ctx context.Context, procedure string, peer connect.Peer, more ...slog.Attr) {
-	o.logger.LogAttrs(ctx, slog.LevelInfo, "stream started", append([]slog.Attr{
-		slog.String("procedure", procedure), slog.String("protocol", peer.Protocol), slog.String("peer", peer.Addr),
-	}, more...)...)
+	c := callFrom(ctx)
+	c.session = newName()
+	o.logger.LogAttrs(ctx, slog.LevelInfo, "session started", append(identify(procedure, peer, c), more...)...)
+}
+
+// newName is chosen by chance, so that names of all replicas and runs differ.
+func newName() string {
+	var b [9]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
+}
+
+// identify returns the attributes that all lines of a call begin with. Their names are those of the edge; the table is in services/README.md.
+func identify(procedure string, peer connect.Peer, c *call) []slog.Attr {
+	kind := strings.ToLower(procedure[strings.LastIndexByte(procedure, '/')+1:])
+	attrs := []slog.Attr{slog.String("kind", kind), slog.String("procedure", procedure), slog.String("protocol", peer.Protocol), slog.String("peer", peer.Addr)}
+	if c.session != "" {
+		attrs = append([]slog.Attr{slog.String("session", c.session)}, attrs...)
+	}
+	if c.topic != "" {
+		attrs = append(attrs, slog.String("topic", c.topic))
+	}
+	return attrs
+}
+
+// initiator says who ended a call.
+func (v verdict) initiator() string {
+	if v.client {
+		return initiatorClient
+	}
+	return initiatorServer
 }
 
 // slow logs that a slow policy acted: at most once in each time that it takes to become slow.
 func (o *observer) slow(ctx context.Context, c *call, policy hub.SlowPolicy) {
-	o.logger.LogAttrs(ctx, slog.LevelInfo, "reader is slow", slog.String("topic", c.topic), slog.String("action", policy.String()),
+	o.logger.LogAttrs(ctx, slog.LevelInfo, "reader is slow", slog.String("session", c.session), slog.String("topic", c.topic), slog.String("action", policy.String()),
 		slog.Int64("records", c.records), slog.Duration("duration", time.Since(c.began)))
 }
 
-func (o *observer) log(ctx context.Context, level slog.Level, what ending, procedure string, peer connect.Peer, c *call, v verdict, err error, more ...slog.Attr) {
+func (o *observer) log(ctx context.Context, level slog.Level, what ending, procedure string, peer connect.Peer, c *call, v verdict, err error) {
 	if v.code == connect.CodeInternal || v.code == connect.CodeUnknown {
 		level = slog.LevelError // our bug: here is the text that the caller does not get
 	}
-	attrs := append([]slog.Attr{
-		slog.String("procedure", procedure), slog.String("protocol", peer.Protocol), slog.String("peer", peer.Addr),
-		slog.String("code", codeName(v)), slog.String("reason", v.reason), slog.Duration("duration", time.Since(c.began)),
-	}, more...)
-	if c.topic != "" {
-		attrs = append(attrs, slog.String("topic", c.topic))
-	}
-	if c.topic != "" || c.records > 0 {
-		attrs = append(attrs, slog.Int64("records", c.records), slog.Int64("bytes", c.bytes))
-	}
+	attrs := append(identify(procedure, peer, c),
+		slog.String("code", codeName(v)), slog.String("reason", v.reason), slog.String("initiator", v.initiator()))
 	if v.reason != ReasonDone {
 		attrs = append(attrs, slog.Any("cause", err))
 	}
-	o.logger.LogAttrs(ctx, level, string(what), attrs...) //nolint:sloglint // one of two constants
+	attrs = append(attrs, slog.Duration("duration", time.Since(c.began).Round(time.Microsecond)))
+	if c.session != "" || c.records > 0 {
+		attrs = append(attrs, slog.Int64("records", c.records), slog.Int64("bytes", c.bytes))
+	}
+	o.logger.LogAttrs(ctx, level, string(what), attrs...) //nolint:sloglint // one of the constants
 }
 
 // codeName is the Connect name of a code, "ok" for none.

@@ -180,7 +180,7 @@ func TestPublishStreamOverAllProtocols(t *testing.T) {
 			eventually(t, "the stream's end is counted", func() bool {
 				return s.metric("tailrace_stream_ended_total", tailracev1connect.StreamServicePublishStreamProcedure, "DONE") == 1
 			})
-			if n := len(s.log.lines("stream ended", "PublishStream", "records=100")); n != 1 {
+			if n := len(s.log.lines("session ended", "PublishStream", "records=100")); n != 1 {
 				t.Errorf("%d lines tell of its end", n)
 			}
 		})

@@ -55,7 +55,7 @@ func (s *Server) subscribe(ctx context.Context, m *tailracev1.SubscribeRequest, 
 	}
 	defer sub.Close()
 	s.input.leave(c) // a stream may live for days
-	s.observer.started(ctx, tailracev1connect.StreamServiceSubscribeProcedure, out.Conn().Peer(), slog.String("topic", c.topic),
+	s.observer.started(ctx, tailracev1connect.StreamServiceSubscribeProcedure, out.Conn().Peer(),
 		slog.Int("partitions", len(sub.Started().Partitions)), slog.Int("keys", len(m.GetKeys())))
 
 	c.quiet = want.heartbeat

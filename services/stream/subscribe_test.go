@@ -168,13 +168,16 @@ func TestStartAndEndAreOneLineEach(t *testing.T) {
 	sub := subscribe(t, s.client(connect.WithGRPC()), earliest(orders()))
 	sub.started()
 	sub.records(1)
+	if got := s.log.lines("session ended"); len(got) != 0 {
+		t.Errorf("got %v of a session that is open", got)
+	}
 	sub.cancel()
-	eventually(t, "the line of the end", func() bool { return len(s.log.lines("stream ended", "Subscribe")) == 1 })
-	if got := s.log.lines("stream started", "topic=orders", "protocol=grpc", "partitions=3"); len(got) != 1 {
+	eventually(t, "the line of the end", func() bool { return len(s.log.lines("session ended", "Subscribe")) == 1 })
+	if got := s.log.lines("session started", "topic=orders", "protocol=grpc", "partitions=3"); len(got) != 1 {
 		t.Errorf("got %v", got)
 	}
-	if got := s.log.lines("stream ended", "topic=orders", "code=canceled", "reason=CANCELED", "initiator=client", "records=1", "bytes=", "duration="); len(got) != 1 {
-		t.Errorf("got %v", s.log.lines("stream ended"))
+	if got := s.log.lines("session ended", "topic=orders", "code=canceled", "reason=CANCELED", "initiator=client", "records=1", "bytes=", "duration="); len(got) != 1 {
+		t.Errorf("got %v", s.log.lines("session ended"))
 	}
 	eventually(t, "no stream open", func() bool { return s.metric("tailrace_stream_open") == 0 })
 	if n := s.metric("tailrace_stream_ended_total", "canceled", "client"); n != 1 {

@@ -191,7 +191,7 @@ func TestASecondSignalExitsAtOnce(t *testing.T) {
 	if _, err := io.WriteString(conn, "GET /ws HTTP/1.1\r\nHost: "+p.web+"\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the session is there", func() bool { return has(log.String(), "msg=session ") })
+	eventually(t, "the session is there", func() bool { return has(log.String(), `msg="session started"`) })
 	if err := child.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

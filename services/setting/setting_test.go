@@ -1,0 +1,181 @@
+package setting_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tailrace.dev/tailrace/services/setting"
+	"tailrace.dev/tailrace/services/size"
+)
+
+// things are what a process may have.
+type things struct {
+	name, word, listen string
+	on                 bool
+	count              int
+	ratio              float64
+	wait               time.Duration
+	room               size.Bytes
+	list               []string
+	pairs              map[string]string
+}
+
+func declare() (*things, *setting.Set) {
+	x := &things{word: "red", listen: "127.0.0.1:1", count: 1, ratio: 0.5, wait: time.Second, room: 1 << 20, list: []string{"a"}, pairs: map[string]string{}}
+	s := setting.New("thing")
+	s.Group("Things")
+	s.String(&x.name, "name", "text", "A name.")
+	s.Choice(&x.word, "the.word", "A word.", "red", "green")
+	s.Address(&x.listen, "listen", "Where.")
+	s.Bool(&x.on, "on", "Whether.")
+	s.Int(&x.count, "count", "How many.", 1, 10)
+	s.Float(&x.ratio, "ratio", "How often.", 0, 1)
+	s.Duration(&x.wait, "wait-time", "How long.", 0, time.Hour)
+	s.Bytes(&x.room, "room", "How much.", 1<<10, 1<<30)
+	s.List(&x.list, "list", "items", "Which.", func(item string) error {
+		if item == "bad" {
+			return errors.New("want a good one")
+		}
+		return nil
+	})
+	s.Pairs(x.pairs, "pair", "Pairs.", func(name, value string) string {
+		if name == "password" {
+			return "***"
+		}
+		return value
+	})
+	return x, s
+}
+
+func texts(errs []error) string {
+	var out []string
+	for _, e := range errs {
+		out = append(out, e.Error())
+	}
+	return strings.Join(out, "\n")
+}
+
+func TestEveryKindHasItsLimits(t *testing.T) {
+	for _, test := range []struct {
+		arg  string
+		want string // the problem; empty: none
+	}{
+		{"-count=1", ""},
+		{"-count=10", ""},
+		{"-count=0", `-count "0": want a whole number, 1 to 10`},
+		{"-count=11", `-count "11": want a whole number, 1 to 10`},
+		{"-count=", `-count "": want a whole number, 1 to 10`},
+		{"-count=99999999999999999999", `-count "99999999999999999999": want a whole number, 1 to 10`},
+		{"-ratio=0", ""},
+		{"-ratio=1", ""},
+		{"-ratio=1.01", `-ratio "1.01": want a number, 0 to 1`},
+		{"-ratio=NaN", `-ratio "NaN": want a number, 0 to 1`},
+		{"-wait-time=0", ""},
+		{"-wait-time=1h", ""},
+		{"-wait-time=1h0m0.001s", `-wait-time "1h0m0.001s": want a time with its unit, such as 500ms, 10s or 1h30m, 0s to 1h`},
+		{"-wait-time=10", `-wait-time "10": want a time with its unit, such as 500ms, 10s or 1h30m, 0s to 1h`},
+		{"-room=1KiB", ""},
+		{"-room=1023", `-room "1023": want a size such as 64KiB, 256MiB or 1GiB, 1KiB to 1GiB`},
+		{"-room=1GiB", ""},
+		{"-room=1073741825", `-room "1073741825": want a size such as 64KiB, 256MiB or 1GiB, 1KiB to 1GiB`},
+		{"-the.word=GREEN", ""},
+		{"-the.word=gren", `-the.word "gren": want one of red, green, did you mean green?`},
+		{"-on", ""},
+		{"-on=0", ""},
+		{"-on=x", `-on "x": want true or false`},
+		{"-list=a,b", ""},
+		{"-list=a,bad", `-list "a,bad": want a good one`},
+		{"-pair=a=b=c", ""},
+		{"-pair=ab", `-pair "ab": want name=value, such as security.protocol=ssl`},
+		{"-name=" + strings.Repeat("x", 5000), ""},
+		{"-count=" + strings.Repeat("7", 5000), `-count "` + strings.Repeat("7", 120) + `"… (5000 bytes): want a whole number, 1 to 10`},
+		{"-coun=1", `unknown flag -coun, did you mean -count?; -help lists them`},
+		{"-zzzzzzzz", `unknown flag -zzzzzzzz; -help lists them`},
+		{"-print-confi", `unknown flag -print-confi, did you mean -print-config?; -help lists them`},
+	} {
+		_, s := declare()
+		if _, got := s.Parse([]string{test.arg}, nil); texts(got) != test.want {
+			t.Errorf("%.40s: got %q, want %q", test.arg, texts(got), test.want)
+		}
+	}
+}
+
+func TestProblemsSayWhereTheirValueIsFrom(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(file, []byte("\n# a comment\ncount 77\nratio\nnonsense 1\nhelp\nconfig x\npair = password=hunter2\non\nname a # b\nlist a\nlist b\nthe.word blue\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TAILRACE_WAIT_TIME", "long")
+	t.Setenv("TAILRACE_THE_WORD", "green")
+	x, s := declare()
+	_, problems := s.Parse([]string{"-config", file, "-room", "0"}, []string{"TAILRACE_ROM=hunter2", "TAILRACE_EDGE_SERVICE_HOST=x", "TAILRACE_PORT=tcp://x", "OTHER=1", "TAILRACE_HELP=1"})
+	want := `-room "0": want a size such as 64KiB, 256MiB or 1GiB, 1KiB to 1GiB
+-wait-time "long" (from TAILRACE_WAIT_TIME): want a time with its unit, such as 500ms, 10s or 1h30m, 0s to 1h
+-count "77" (from FILE:3): want a whole number, 1 to 10
+FILE:4: "ratio": its value is missing
+FILE:5: "nonsense" is no setting
+FILE:6: "help" is no setting
+FILE:7: a file cannot name another`
+	if got := strings.ReplaceAll(texts(problems), file, "FILE"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if !x.on || x.pairs["password"] != "hunter2" || x.name != "a # b" || !slices.Equal(x.list, []string{"a", "b"}) || x.word != "green" {
+		t.Errorf("got %+v", x)
+	}
+	if got := strings.Join(s.Warnings(), "; "); got != "TAILRACE_ROM is no setting of thing, did you mean TAILRACE_ROOM?; TAILRACE_HELP is no setting of thing" {
+		t.Errorf("got %q", got)
+	}
+	var out, log bytes.Buffer
+	if err := s.WriteConfig(&out); err != nil {
+		t.Fatal(err)
+	}
+	slog.New(slog.NewTextHandler(&log, nil)).Info("configuration", slog.Any("", s))
+	for _, text := range []string{out.String(), log.String(), texts(problems)} {
+		if strings.Contains(text, "hunter2") {
+			t.Errorf("a secret is in %s", text)
+		}
+	}
+	if got := log.String(); !strings.Contains(got, "wait_time=1s") || !strings.Contains(got, "from.the_word=TAILRACE_THE_WORD") || strings.Contains(got, "from.ratio") {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestActions(t *testing.T) {
+	for args, want := range map[string]setting.Action{
+		"": setting.Run, "-h": setting.Help, "-help": setting.Help, "--help": setting.Help, "-count 0 -help": setting.Help,
+		"-version": setting.Version, "-print-config": setting.Print, "-help=false": setting.Run,
+	} {
+		_, s := declare()
+		if got, _ := s.Parse(strings.Fields(args), nil); got != want {
+			t.Errorf("%s: got %v, want %v", args, got, want)
+		}
+	}
+	_, s := declare()
+	var out bytes.Buffer
+	if err := s.Write(&out, setting.Version, ""); err != nil || !strings.HasPrefix(out.String(), "thing ") {
+		t.Errorf("got %q, %v", &out, err)
+	}
+}
+
+func TestNearestIsNear(t *testing.T) {
+	for name, want := range map[string]string{"acks": "acks", "akcs": "acks", "sasl.pasword": "sasl.password", "zzzz": "", "": ""} {
+		if got := setting.Nearest(name, []string{"acks", "sasl.password", "partitioner"}); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestOnLoopback(t *testing.T) {
+	for addr, want := range map[string]bool{"127.0.0.1:1": true, "[::1]:1": true, "localhost:1": true, ":1": false, "0.0.0.0:1": false, "a.localhost:1": false, "x": false} {
+		if got := setting.OnLoopback(addr); got != want {
+			t.Errorf("%s: got %v", addr, got)
+		}
+	}
+}
