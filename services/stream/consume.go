@@ -42,7 +42,7 @@ func (s *Server) consume(ctx context.Context, stream *connect.BidiStream[tailrac
 	defer w.Close()
 	s.input.leave(c)
 	c.quiet = defaultHeartbeat
-	s.observer.started(ctx, tailracev1connect.StreamServiceConsumeProcedure, stream.Peer(), slog.String("group", start.Group), slog.String("topic", c.topic))
+	s.observer.started(ctx, tailracev1connect.StreamServiceConsumeProcedure, stream.Peer(), slog.String("group", start.Group))
 
 	life, cancel := context.WithCancel(ctx)
 	o := &consumer{server: s, call: c, stream: stream, worker: w, refused: make(chan []int64), ended: make(chan error, 1), now: make(chan struct{})}
