@@ -189,3 +189,17 @@ func (p *Posters) Admit(remote string, now time.Duration, rate int) error {
 
 // Len is how many are remembered.
 func (p *Posters) Len() int { return len(p.p.of) }
+
+// Unread is how many bytes the kernel holds of what clients sent to sockets that are not read.
+func (s *Server) Unread() (n int) {
+	for _, w := range s.workers {
+		w.poller.mu.Lock()
+		for _, at := range w.poller.table {
+			if at.s != nil && at.s.starved.Load() {
+				n += w.unread(at.s)
+			}
+		}
+		w.poller.mu.Unlock()
+	}
+	return n
+}

@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"sync"
@@ -46,4 +47,26 @@ func TestBehindAndHeard(t *testing.T) {
 	if got == records {
 		t.Errorf("it was unsubscribed after all of %d records, want it heard before", got)
 	}
+}
+
+// TestFINOfOneWhoTakesNothing: the end of a client is seen at once also while it does not take its answers, so that nothing more is read from it.
+func TestFINOfOneWhoTakesNothing(t *testing.T) {
+	r := start(t, config())
+	c, err := dial(r.addr, "/ws", clientOptions{recvBuffer: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.conn.Close() })
+	ping := maskedFrame(fin|opText, fmt.Appendf(nil, `{"op":"ping","id":"%s"}`, strings.Repeat("p", 32)))
+	some := bytes.Repeat(ping, 20) // little enough that the rest, and the FIN, have room in the kernel
+	await(t, "so many answers wait that nothing more is read", func() bool {
+		if err := c.writeRaw(some); err != nil {
+			t.Fatal(err)
+		}
+		return r.edge.Unread() > 0
+	})
+	if err := c.conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	r.ended(t, "client_eof")
 }

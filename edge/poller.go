@@ -201,8 +201,12 @@ func (p *poller) serve(s *session, events uint32) {
 	over := events&(unix.EPOLLHUP|unix.EPOLLERR) != 0
 	ending := over || events&unix.EPOLLRDHUP != 0
 	for left := readTurn; ; {
-		if !over && p.held(s) {
-			return
+		if !over && !s.deaf && p.held(s) {
+			if !ending {
+				return
+			}
+			// It takes no answers and will say nothing more: its end is looked for, what it said before is not answered.
+			s.deaf = true
 		}
 		if left <= 0 {
 			if err := p.rearm(s); err != nil {
