@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shows that the tests of the hub can fail: each patch in services/hub/testdata/mutants breaks the hub in one place, and the model test, or
+# Shows that the tests of the hub (or of MUTANT_PACKAGE) can fail: each patch in its testdata/mutants breaks it in one place, and the model test, or
 # another, must notice. The tree is not touched; patched files reach the compiler by -overlay. Fails if the unpatched hub fails, a patch does not apply
 # or build, or a mutant survives. A history that hangs is caught, by the deadline that the test has for each; a run that is slow as a whole
 # (go test -timeout) or has to be killed is not: that says more of the machine than of the mutant.
@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-package=services/hub
+package=${MUTANT_PACKAGE:-services/hub}
 seeds=${MUTANT_SEEDS:-400}
 deadline=${MUTANT_DEADLINE:-60s}
 tmp=$(mktemp -d)
@@ -20,8 +20,14 @@ run() { # log
 		play -test.skip '^(TestModel|TestRacingReaders)$' >>"$1" 2>&1
 }
 
+# What the model of a package takes.
+case $package in
+services/group) flags=(-group.seeds "$seeds") ;;
+*) flags=(-hub.seeds "$seeds" -hub.races 1 -hub.shrink 0 -hub.hang 30s) ;;
+esac
+
 play() { # flags…
-	timeout --kill-after=5 150 "$tmp/test" "$@" -test.timeout "$deadline" -hub.seeds "$seeds" -hub.races 1 -hub.shrink 0 -hub.hang 30s
+	timeout --kill-after=5 150 "$tmp/test" "$@" -test.timeout "$deadline" "${flags[@]}"
 }
 
 build() { # overlay log
@@ -40,7 +46,7 @@ echo '{}' >"$tmp/none.json"
 started=$SECONDS
 if ! build "$tmp/none.json" "$tmp/log" || ! run "$tmp/log"; then
 	tail -n 40 "$tmp/log"
-	echo "the hub fails without any mutant"
+	echo "$package fails without any mutant"
 	exit 1
 fi
 printf '%-36s %-12s %5ss\n' "(unpatched)" passes $((SECONDS - started))
