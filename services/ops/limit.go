@@ -27,6 +27,14 @@ func unlimited(message string) bool {
 	return message == "session started" || message == "session ended"
 }
 
+// kind is a message up to its first digit: those of the HTTP servers are no constants, and have addresses in them.
+func kind(message string) string {
+	if i := strings.IndexAny(message, "0123456789"); i > 0 {
+		return message[:i]
+	}
+	return message
+}
+
 // limiter bounds the lines of each message.
 type limiter struct {
 	mu    sync.Mutex
@@ -47,7 +55,7 @@ func (l *limiter) pass(r slog.Record) (left int, ok bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	message := r.Message
+	message := kind(r.Message)
 	if l.lines[message] == nil && len(l.lines) >= maxMessages {
 		message = "others"
 	}

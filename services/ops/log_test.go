@@ -92,24 +92,25 @@ func closed(cfg ops.LogConfig, do func(*slog.Logger)) string {
 func TestRepeatedLinesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := closed(ops.LogConfig{}, func(log *slog.Logger) {
-			for range 1000 {
+			for i := range 1000 {
 				log.Info("session refused")
 				log.With("a", 1).Info("call failed")
 				log.Info("session started")
 				log.Info("session ended")
+				log.Info(fmt.Sprintf("http: odd request from 192.0.2.%d", i)) //nolint:sloglint // as an HTTP server does
 			}
 			<-time.After(time.Second)
 			for range 20 {
 				log.Info("session refused")
 			}
 		})
-		for line, want := range map[string]int{`msg="session refused"`: 110, `msg="call failed"`: 100, `msg="session started"`: 1000, `msg="session ended"`: 1000, "left_out=900": 1} {
+		for line, want := range map[string]int{`msg="session refused"`: 110, `msg="call failed"`: 100, `msg="session started"`: 1000, `msg="session ended"`: 1000, "left_out=900": 1, "odd request": 101} {
 			if got := strings.Count(text, line); got != want {
 				t.Errorf("%s: got %d lines, want %d", line, got, want)
 			}
 		}
 		last := text[strings.LastIndex(strings.TrimSpace(text), "\n")+1:]
-		if !strings.Contains(last, `level=WARN msg="lines were left out: they repeated others"`) || !strings.Contains(last, `\"call failed\": 900, \"session refused\": 10`) {
+		if !strings.Contains(last, `level=WARN msg="lines were left out: they repeated others"`) || !strings.Contains(last, `\"call failed\": 900, \"http: odd request from \": 900, \"session refused\": 10`) {
 			t.Errorf("got %s", last)
 		}
 	})
