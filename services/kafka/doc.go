@@ -17,4 +17,6 @@
 //	log drain                     Client.Run               the log channel of all clients; the last to end
 //
 // The admin client is called by many goroutines, under a read lock that only its Close takes exclusively.
+//
+// A follower polls without waiting, and waits for its bell (bell.go): to wait in Poll costs a quiet service most of its CPU.
 package kafka
