@@ -1,9 +1,10 @@
 // Package console is the page that the edge serves at "/": a live tail of a topic and a form to publish, for people who try Tailrace or
 // look after it. It is a client of the public protocol like any other and has no door of its own into the edge; besides the WebSocket
-// it asks only GET /api/topics.
+// it asks only GET /api/topics, for the list of topics and for the partitions of one.
 //
 // The page is one HTML file, one style sheet and a few JavaScript modules, embedded, without a build step and without anything from another host. What
-// records hold is untrusted: the script puts it into the page as text only, and the Content-Security-Policy holds it to that.
+// records hold is untrusted: the script puts it into the page as text only, and the Content-Security-Policy holds it to that. Each of its files is about one thing: link (the connection), tail (the subscription),
+// rows, partitions, rate, publish, inspect, and what they need; console.js wires them.
 package console
 
 import (
@@ -11,6 +12,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
+	"io/fs"
 	"net/http"
 	"path"
 	"time"
@@ -19,7 +21,7 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// policy lets the page load its own two files and speak to its own host. Trusted Types make the browser refuse every string that would
+// policy lets the page load its own files and speak to its own host. Trusted Types make the browser refuse every string that would
 // become markup.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -29,8 +31,13 @@ func Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", file("index.html", "text/html; charset=utf-8"))
 	mux.Handle("GET /console/console.css", file("console.css", "text/css; charset=utf-8"))
-	for _, script := range []string{"console.js", "link.js", "record.js", "rows.js"} {
-		mux.Handle("GET /console/"+script, file(script, "text/javascript; charset=utf-8"))
+	scripts, err := fs.Glob(assets, "assets/*.js")
+	if err != nil {
+		panic(err) // the pattern is wrong
+	}
+	for _, script := range scripts {
+		name := path.Base(script)
+		mux.Handle("GET /console/"+name, file(name, "text/javascript; charset=utf-8"))
 	}
 	return mux
 }

@@ -250,6 +250,39 @@ func TestTopicsAreListedForThePage(t *testing.T) {
 	}
 }
 
+func TestTopicIsDescribedForThePage(t *testing.T) {
+	svc := newScript(t)
+	svc.topic = &tailracev1.Topic{Name: "a b", TopicId: "id", Partitions: []*tailracev1.Partition{
+		{Partition: 0, Leader: 2, Start: 3, End: 8, HighWatermark: 9}, {Partition: 1, Leader: -1},
+	}}
+	h := newSource(t, nil, svc.address).TopicsHandler()
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/topics?topic=a+b", nil))
+			const want = `{"name":"a b","topicId":"id","partitions":[{"partition":0,"leader":2,"start":3,"end":8,"highWatermark":9},{"partition":1,"leader":-1,"start":0,"end":0,"highWatermark":0}]}`
+			if w.Code != http.StatusOK || strings.TrimSpace(w.Body.String()) != want || w.Header().Get("Cache-Control") != "no-store" {
+				t.Errorf("got %d %v %s", w.Code, w.Header(), w.Body)
+			}
+		})
+	}
+	wg.Wait()
+	svc.mu.Lock()
+	if svc.described > 4 {
+		t.Errorf("twenty pages cost %d calls, want at most 4", svc.described)
+	}
+	svc.mu.Unlock()
+	lost := newScript(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	w := httptest.NewRecorder()
+	newSource(t, nil, lost.address).TopicsHandler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/topics?topic=t", nil))
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+}
+
 func TestHealthIsTheServicesOwnWord(t *testing.T) {
 	svc := newScript(t)
 	source := newSource(t, nil, svc.address)

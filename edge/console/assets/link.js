@@ -1,11 +1,9 @@
 // Link is one connection to the edge (protocol tailrace.v1.json, edge/README.md) that comes back by itself, with jitter, where the close
 // code allows it. It knows nothing of subscriptions: on every `open` its owner asks again for what it wants.
 
-const STABLE = 10_000; // ms of life after which a lost connection is a new trouble, not the old one
+import { comesBack } from './closes.js';
 
-// comesBack says by the close code's range whether a client may reconnect.
-export const comesBack = (code) =>
-  code === 1001 || code === 1005 || code === 1006 || (code >= 1011 && code <= 1015) || (code >= 4000 && code <= 4499);
+const STABLE = 10_000; // ms of life after which a lost connection is a new trouble, not the old one
 
 export class Link {
   // on.frame(frame) is called for every message, on.state(state, phase before) for every change of phase:

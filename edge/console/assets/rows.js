@@ -1,28 +1,21 @@
 // Rows is the list of the newest records and of notes between them. It works once per animation frame, keeps a bounded number of rows, and
 // holds still while the reader has scrolled away or paused it.
 
-import { bytesText, clock, keyOf, keyText, payload, span, summary } from './record.js';
+import { el } from './dom.js';
+import { bytesText, clock, keyOf, keyText, payload, plural, span, summary } from './record.js';
 
 const MAX_ROWS = 500; // newest first
 const MAX_TEXT = 16 << 20; // characters kept of all values together
 const LINE = 300; // characters of a value in its row
 const MAX_MARKS = 64; // own publishes to highlight
 
-export function el(tag, props = {}, ...children) {
-  const { role, ...rest } = props;
-  const e = Object.assign(document.createElement(tag), rest);
-  if (role) e.setAttribute('role', role);
-  e.append(...children);
-  return e;
-}
-
 const at = (partition, offset) => `${partition}:${offset}`;
 
 export class Rows {
-  // table is the grid that scrolls and has the focus, body its row group. onSelect(item or null), onChange(number of held items).
+  // table is the grid that scrolls and has the focus, body its row group. onSelect(item or null), onChange(number of items that wait).
   constructor(table, body, { onSelect, onChange }) {
     Object.assign(this, { table, body, onSelect, onChange, paused: false, serial: 0, marks: new Set() });
-    Object.assign(this, { pending: [], shown: [], text: 0, selected: null });
+    Object.assign(this, { pending: [], shown: [], text: 0, selected: null, cut: 0 });
     table.addEventListener('scroll', () => this.schedule(), { passive: true });
     table.addEventListener('keydown', (e) => this.key(e));
     body.addEventListener('click', (e) => {
@@ -33,7 +26,7 @@ export class Rows {
 
   clear() {
     if (this.selected) this.select(null);
-    Object.assign(this, { pending: [], shown: [], text: 0 });
+    Object.assign(this, { pending: [], shown: [], text: 0, cut: 0 });
     this.body.replaceChildren();
     this.onChange(0);
   }
@@ -42,6 +35,7 @@ export class Rows {
   keepOnly(pass) {
     if (this.selected && !pass(this.selected.record)) this.select(null);
     this.pending = this.pending.filter((i) => i.note || pass(i.record));
+    this.cut = 0; // how many of them would pass is not known
     for (const item of this.shown) if (!item.note && !pass(item.record)) item.row.remove();
     this.shown = this.shown.filter((i) => i.row.isConnected);
     this.text = this.shown.reduce((sum, i) => sum + (i.payload?.text.length ?? 0), 0);
@@ -66,7 +60,10 @@ export class Rows {
   push(item) {
     this.pending.push(item);
     // twice the bound, so that the cut is rare: a hidden tab gets no frames, and a flood brings more than a frame can show
-    if (this.pending.length > 2 * MAX_ROWS) this.pending = this.pending.slice(-MAX_ROWS);
+    if (this.pending.length > 2 * MAX_ROWS) {
+      this.cut += this.pending.length - MAX_ROWS;
+      this.pending = this.pending.slice(-MAX_ROWS);
+    }
     this.schedule();
   }
 
@@ -77,9 +74,14 @@ export class Rows {
   flush() {
     this.frame = 0;
     const held = this.paused || this.table.scrollTop > 60;
-    if (held || !this.pending.length) return this.onChange(Math.min(MAX_ROWS, this.pending.length));
+    this.held ||= held && this.pending.length > 0;
+    if (held || !this.pending.length) return this.onChange(this.cut + this.pending.length);
+    const unseen = this.cut + Math.max(0, this.pending.length - MAX_ROWS);
+    if (this.held && unseen) {
+      this.pending.splice(0, this.pending.length - (MAX_ROWS - 1), { note: `${plural(unseen + 1, 'row')} passed unseen while this stood still`, tone: '', time: Date.now() });
+    }
     const items = this.pending.slice(-MAX_ROWS).reverse();
-    this.pending = [];
+    Object.assign(this, { pending: [], cut: 0, held: false });
     const fragment = document.createDocumentFragment();
     for (const item of items) {
       item.row = item.note ? this.noteRow(item) : this.recordRow(item, items.length);
