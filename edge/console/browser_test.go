@@ -56,7 +56,8 @@ func browser() (context.Context, error) {
 		}
 		// without a UserDataDir the allocator makes a fresh one and removes it
 		allocator, stopAllocator := chromedp.NewExecAllocator(context.Background(), options...)
-		ctx, stopBrowser := chromedp.NewContext(allocator)
+		// it knows no events of the top layer, and would say so at each
+		ctx, stopBrowser := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
 		b.err = chromedp.Run(ctx)
 		b.ctx = ctx
 		b.stop = func() {
@@ -101,7 +102,7 @@ func openPage(t *testing.T, url string, l look) *page {
 		t.Fatal(err)
 	}
 	ctx, closeTab := chromedp.NewContext(b)
-	if err := chromedp.Run(ctx); err != nil { // the tab lives as long as the context of this first call: no deadline on it
+	if err := chromedp.Run(ctx); err != nil {                            // the tab lives as long as the context of this first call: no deadline on it
 		t.Fatal(err)
 	}
 	p := &page{t: t, ctx: ctx}

@@ -141,7 +141,11 @@ func quote(t *testing.T, s string) string {
 // publish fills the form in and sends it.
 func publish(p *page, key, value, header, headerValue string) {
 	p.t.Helper()
-	for name, v := range map[string]string{"key": key, "value": value, "header": header, "headerValue": headerValue} {
+	kind := "text"
+	if strings.HasPrefix(value, "{") {
+		kind = "json"
+	}
+	for name, v := range map[string]string{"key": key, "kind": kind, "value": value, "header": header, "headerValue": headerValue} {
 		eval[any](p, fmt.Sprintf(`void (document.getElementById('publish-form').elements[%q].value = %s)`, name, quote(p.t, v)))
 	}
 	eval[any](p, `document.getElementById('publish-form').requestSubmit()`)
@@ -166,7 +170,7 @@ func TestPublishComesBack(t *testing.T) {
 	}
 	f.set(func(f *fakeEdge) { f.fail = "UNKNOWN_TOPIC" })
 	publish(p, "", "x", "", "")
-	p.await(`document.getElementById('published').textContent === 'no such topic (UNKNOWN_TOPIC). It is not in the log.'`)
+	p.await(`document.getElementById('published').textContent === 'Refused: no such topic (UNKNOWN_TOPIC). The record is not in the log.'`)
 	f.set(func(f *fakeEdge) { f.fail, f.mute = "", true })
 	publish(p, "", "y", "", "")
 	awaitTrue(t, "the publish arrives", func() bool { return len(f.requests("publish")) == 4 }, p.text)
@@ -219,7 +223,7 @@ func TestResume(t *testing.T) {
 func TestComesBackByCloseCode(t *testing.T) {
 	f := newFakeEdge(t)
 	p := openPage(t, f.url, look{})
-	got := eval[[]int](p, `import('/console/link.js').then(({ comesBack }) => Array.from({ length: 4200 }, (_, i) => 900 + i).filter(comesBack))`)
+	got := eval[[]int](p, `import('/console/closes.js').then(({ comesBack }) => Array.from({ length: 4200 }, (_, i) => 900 + i).filter(comesBack))`)
 	var want []int
 	for code := 900; code < 5100; code++ {
 		if code == 1001 || code == 1005 || code == 1006 || 1011 <= code && code <= 1015 || 4000 <= code && code <= 4499 {
@@ -238,7 +242,7 @@ func TestStaysAway(t *testing.T) {
 	p.awaitState("Live")
 	f.goodbye(4503, "not for <b>you</b>", "")
 	p.awaitState("Disconnected")
-	if text := p.text(); !strings.Contains(text, "4503 not for <b>you</b>") {
+	if text := p.text(); !strings.Contains(text, "4503 not for <b>you</b>: not allowed") {
 		t.Errorf("the page does not tell code and reason: %s", text)
 	}
 	eval[any](p, `dispatchEvent(new Event('online'))`)
@@ -257,6 +261,7 @@ func TestTroubleIsTold(t *testing.T) {
 	id := f.requests("subscribe")[0].ID
 	tell := func(format string, args ...any) { f.each(func(s *fakeSession) { s.send(format, args...) }) }
 	tell(`{"op":"heartbeat","time":1,"upstream":"unavailable"}`)
+	p.await(`/^heartbeat \d+ s ago$/.test(document.getElementById('fact-beat').textContent)`)
 	p.awaitState("Upstream unavailable")
 	f.add(record{Topic: "demo", Text: new("back")})
 	p.awaitState("Live")
@@ -277,7 +282,7 @@ func TestTroubleIsTold(t *testing.T) {
 	p.await(`document.getElementById('banner').innerText.includes('gone (TOPIC_DELETED)')`)
 	f.set(func(f *fakeEdge) { f.refuse = true })
 	f.cut()
-	p.await(`document.getElementById('banner').innerText.includes('Connection lost (1006)')`)
+	p.await(`document.getElementById('banner').innerText.includes('Connection lost (1006: the connection broke')`)
 	f.set(func(f *fakeEdge) { f.refuse = false })
 	p.awaitState("Live")
 	// partition 2 goes on after its gap

@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -42,6 +43,7 @@ type request struct {
 	As      string          `json:"as"`
 	Key     *string         `json:"key"`
 	Text    *string         `json:"text"`
+	Dead    bool            `json:"tombstone"`
 	Headers [][]any         `json:"headers"`
 }
 
@@ -50,15 +52,18 @@ type fakeEdge struct {
 	t   *testing.T
 	url string
 
-	mu       sync.Mutex
-	logs     map[string][][]record // topic, partition, offset
-	order    []string              // topics as listed
-	sessions map[*fakeSession]struct{}
-	received []request
-	upgrades int
-	refuse   bool   // answer upgrades with 503
-	mute     bool   // take publishes and never answer
-	fail     string // answer publishes with this reason
+	mu        sync.Mutex
+	logs      map[string][][]record // topic, partition, offset
+	order     []string              // topics as listed
+	sessions  map[*fakeSession]struct{}
+	received  []request
+	upgrades  int
+	refuse    bool   // answer upgrades with 503
+	mute      bool   // take publishes and never answer
+	fail      string // answer publishes with this reason
+	outcome   string // of these failures; empty: refused
+	away      bool   // no service: answer /api/topics with 503
+	described int    // answers with partitions
 }
 
 type fakeSession struct {
@@ -88,14 +93,38 @@ func (f *fakeEdge) topic(name string, partitions int) {
 	f.order = append(f.order, name)
 }
 
-func (f *fakeEdge) listTopics(w http.ResponseWriter, _ *http.Request) {
+func (f *fakeEdge) listTopics(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.away {
+		http.Error(w, "the service does not answer", http.StatusServiceUnavailable)
+		return
+	}
+	if name := r.URL.Query().Get("topic"); name != "" {
+		f.describe(w, name)
+		return
+	}
 	topics := []map[string]any{}
 	for _, name := range f.order {
 		topics = append(topics, map[string]any{"name": name, "partitions": len(f.logs[name])})
 	}
 	if err := json.NewEncoder(w).Encode(map[string]any{"topics": topics}); err != nil {
+		f.t.Error(err)
+	}
+}
+
+// describe tells partitions whose leaders are brokers 1 to 3; the last one has none, and an open transaction of two records.
+func (f *fakeEdge) describe(w http.ResponseWriter, name string) {
+	partitions := []map[string]any{}
+	for p, log := range f.logs[name] {
+		told := map[string]any{"partition": p, "leader": p%3 + 1, "start": 0, "end": len(log), "highWatermark": len(log)}
+		if p == len(f.logs[name])-1 {
+			told["leader"], told["highWatermark"] = -1, len(log)+2
+		}
+		partitions = append(partitions, told)
+	}
+	f.described++
+	if err := json.NewEncoder(w).Encode(map[string]any{"name": name, "topicId": "t1", "partitions": partitions}); err != nil {
 		f.t.Error(err)
 	}
 }
@@ -161,6 +190,8 @@ func (f *fakeEdge) subscribe(s *fakeSession, r request) {
 	}
 	var named struct {
 		Positions map[int32]json.RawMessage `json:"positions"`
+		Last      int                       `json:"last"`
+		Time      *time.Time                `json:"time"`
 	}
 	if r.Start[0] == '{' {
 		if err := json.Unmarshal(r.Start, &named); err != nil {
@@ -175,6 +206,13 @@ func (f *fakeEdge) subscribe(s *fakeSession, r request) {
 			start = len(log[p])
 		} else if at, ok := named.Positions[int32(p)]; ok {
 			start = offsetOf(f.t, at)
+		} else if named.Last > 0 {
+			start = max(0, len(log[p])-named.Last)
+		} else if named.Time != nil {
+			start = len(log[p])
+			if i := slices.IndexFunc(log[p], func(r record) bool { return r.Time >= named.Time.UnixMilli() }); i >= 0 {
+				start = i
+			}
 		}
 		end := max(start, len(log[p])) // a test may tell of a gap that its log does not have
 		partitions = append(partitions, map[string]any{"partition": p, "start": start, "end": end})
@@ -212,9 +250,9 @@ func (f *fakeEdge) publish(s *fakeSession, r request) {
 	switch {
 	case f.mute:
 	case f.fail != "":
-		s.send(`{"op":"error","re":"publish","id":%q,"final":false,"code":"not_found","reason":%q,"message":"no such topic","retryable":false,"outcome":"refused"}`, r.ID, f.fail)
+		s.send(`{"op":"error","re":"publish","id":%q,"final":false,"code":"not_found","reason":%q,"message":"no such topic","retryable":false,"outcome":%q}`, r.ID, f.fail, cmp.Or(f.outcome, "refused"))
 	default:
-		rec := f.append(record{Topic: r.Topic, Key: r.Key, Text: r.Text, Headers: r.Headers})
+		rec := f.append(record{Topic: r.Topic, Key: r.Key, Text: r.Text, Headers: r.Headers, Tombstone: r.Dead})
 		s.send(`{"op":"published","id":%q,"partition":%d,"offset":%d,"time":%d}`, r.ID, rec.Partition, rec.Offset, rec.Time)
 	}
 }

@@ -45,6 +45,13 @@ func TestLooks(t *testing.T) {
 			check("-inspector")
 			eval[any](p, `document.getElementById('inspect-close').click(); document.getElementById('publish-toggle').click()`)
 			check("-publish")
+			eval[any](p, `document.getElementById('publish-toggle').click(); document.getElementById('partitions-toggle').click()`)
+			p.await(`document.querySelectorAll('#partitions-body tr').length === 4`)
+			eval[any](p, `document.getElementById('start').value = 'positions'; document.getElementById('start').dispatchEvent(new Event('change'))`)
+			check("-partitions")
+			eval[any](p, `document.getElementById('help-toggle').click()`)
+			check("-help")
+			eval[any](p, `document.getElementById('help-close').click()`)
 			f.each(func(s *fakeSession) {
 				s.send(`{"op":"heartbeat","time":%d,"upstream":"unavailable"}`, time.Now().UnixMilli())
 			})

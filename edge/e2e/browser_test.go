@@ -140,6 +140,13 @@ func TestPage(t *testing.T) {
 		document.querySelector('#records .row.mine').textContent.includes('from-the-page') && document.querySelector('#records .row.mine').textContent.includes('by: a person')`)
 	b.screenshot("published-desktop")
 
+	b.run(chromedp.Click(`#publish-form [value=tombstone]`), chromedp.Click(`#publish-form button[type=submit]`))
+	b.await("the tombstone comes back", `[...document.querySelectorAll('#records .row.mine .value')].some((v) => v.textContent === 'tombstone')`)
+	b.run(chromedp.Click(`#partitions-toggle`))
+	b.await("leaders and watermarks are told", `document.querySelectorAll('#partitions-body tr').length > 0 && [...document.querySelectorAll('#partitions-body tr')].every((r) =>
+		['leader', 'start', 'position', 'end', 'watermark'].every((c) => /^[\d,]+$/.test(r.querySelector('.' + c).textContent)))`)
+	b.screenshot("partitions-desktop")
+
 	p.service.kill()
 	b.awaitState("Upstream unavailable")
 	b.screenshot("unavailable-desktop")
@@ -150,6 +157,7 @@ func TestPage(t *testing.T) {
 	if notes := evaluate[string](b, `[...document.querySelectorAll('#records .note')].map((n) => n.textContent).join('\n')`); strings.Contains(notes, "Connection lost") || strings.Contains(notes, "Gap") {
 		t.Errorf("the socket did not survive the restart of the service:\n%s", notes)
 	}
+	b.await("the partitions are told again", `document.getElementById('partitions-note').textContent === ''`)
 	checkContiguous(t, evaluate[[]string](b, `[...document.querySelectorAll('#records .row')].map((r) => r.dataset.at)`))
 	b.look(1280, 800, "dark")
 	b.screenshot("live-dark")

@@ -4,7 +4,7 @@
 import { $, el, setText } from './dom.js';
 import { plural, visible } from './record.js';
 
-const REFRESH = 5000; // ms
+const REFRESH = 3000; // ms
 const RETRY = 2000;
 const MAX_SHOWN = 200; // partitions; the rest is counted
 const columns = ['partition', 'leader', 'start', 'position', 'end', 'watermark', 'behind'];

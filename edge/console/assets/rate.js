@@ -35,7 +35,7 @@ export class Rate {
     const delays = recent.flatMap((s) => s.delays).sort((a, b) => a - b);
     const rate = recent.filter((s) => s.second < now).reduce((sum, s) => sum + s.count, 0) / RECENT;
     setText('fact-rate', `${rate < 10 ? rate.toFixed(1) : Math.round(rate).toLocaleString('en')} records/s`);
-    setText('fact-delay', delays.length ? `median delay ${span(delays[delays.length >> 1])}` : '');
+    setText('fact-delay', delays.length ? `delay ${span(delays[delays.length >> 1])}` : '');
     if (this.painted === now) return;
     this.painted = now;
     const top = Math.max(1, ...this.seconds.map((s) => s.count));
