@@ -102,7 +102,7 @@ func openPage(t *testing.T, url string, l look) *page {
 		t.Fatal(err)
 	}
 	ctx, closeTab := chromedp.NewContext(b)
-	if err := chromedp.Run(ctx); err != nil {                            // the tab lives as long as the context of this first call: no deadline on it
+	if err := chromedp.Run(ctx); err != nil { // the tab lives as long as the context of this first call: no deadline on it
 		t.Fatal(err)
 	}
 	p := &page{t: t, ctx: ctx}
