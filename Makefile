@@ -37,7 +37,7 @@ DESCRIPTORS := ulimit -n "$$(ulimit -Hn)" 2>/dev/null || true;
 # Reads `go test -json`: a line for each package, all output of what fails, the counts at the end. Fails with the tests, and if one was skipped.
 COUNT := go run .ci/count.go
 
-.PHONY: help run build test unit soak mutants mutants-group bench parts fuzz lint generate check ci buf prepare baseline
+.PHONY: help run build test unit soak mutants groupmutants bench parts fuzz lint generate check ci buf prepare baseline
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -65,7 +65,7 @@ soak: prepare ## all tests and figures at full size; writes .tmp/soak/DATE.txt (
 mutants: ## break the hub in a dozen places; its tests must notice each
 	@.ci/mutants.sh
 
-mutants-group: ## break queue mode in twenty places; its tests must notice each (two minutes; not part of ci)
+groupmutants: ## break queue mode in twenty places; its tests must notice each (two minutes; not part of ci)
 	@MUTANT_PACKAGE=services/group .ci/mutants.sh
 
 bench: prepare ## measures the whole, each figure beside its reference in the same run, and prints a table (ten minutes). BENCH='Delay|FanOut' chooses

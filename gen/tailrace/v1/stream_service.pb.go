@@ -1654,7 +1654,8 @@ func (*ConsumeRequest_Ack) isConsumeRequest_Event() {}
 
 func (*ConsumeRequest_Nack) isConsumeRequest_Event() {}
 
-// ConsumeStart joins a group. ordering, max_attempts and dead_letter_topic belong to the group: they are fixed by its first member here.
+// ConsumeStart joins a group. topics, initial, ordering, max_attempts and dead_letter_topic belong to the group: they are fixed by its first worker
+// here, for as long as it has workers here.
 type ConsumeStart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Consumer group. Required.
@@ -1667,7 +1668,8 @@ type ConsumeStart struct {
 	MaxInFlight int32 `protobuf:"varint,4,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
 	// A delivery that is not acknowledged for this long is delivered again; default 30 s, from 1 s to 1 h.
 	AckTimeout *durationpb.Duration `protobuf:"bytes,5,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
-	// Deliveries of a record before it goes to the dead-letter topic; default 5.
+	// Failed deliveries of a record before it goes to the dead-letter topic; default 5, at most 1000. One that was taken back only because an earlier
+	// record of its key failed does not count.
 	MaxAttempts int32 `protobuf:"varint,6,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	// Topic for records that could not be processed; default "<topic>.dlq".
 	DeadLetterTopic string `protobuf:"bytes,7,opt,name=dead_letter_topic,json=deadLetterTopic,proto3" json:"dead_letter_topic,omitempty"`

@@ -54,7 +54,9 @@ type StreamServiceClient interface {
 	// ends without error) or an error ends it. No Kafka consumer group is involved.
 	Subscribe(context.Context, *v1.SubscribeRequest) (*connect.ServerStreamForClient[v1.SubscribeResponse], error)
 	// Consume takes records of topics as a queue, shared with the other workers of a consumer group, and acknowledges them.
-	// Needs HTTP/2, except for a half-closed request with auto_ack.
+	// A record counts as delivered once for each time it was handed to a worker; records of one worker that ends are dealt to others at once. A request that
+	// was half-closed is served on with auto_ack, and else ends the stream. FAILED_PRECONDITION with the reason GROUP_SETTINGS: the group's workers in
+	// this process have other settings, which are told. Needs HTTP/2.
 	Consume(context.Context) (*connect.BidiStreamForClientSimple[v1.ConsumeRequest, v1.ConsumeResponse], error)
 	// Publish appends records to a topic and answers with one result for each, in the request's order. A failed record does not stop
 	// its successors. A record that is PUBLISHED was acknowledged by all in-sync replicas.
@@ -143,7 +145,9 @@ type StreamServiceHandler interface {
 	// ends without error) or an error ends it. No Kafka consumer group is involved.
 	Subscribe(context.Context, *v1.SubscribeRequest, *connect.ServerStream[v1.SubscribeResponse]) error
 	// Consume takes records of topics as a queue, shared with the other workers of a consumer group, and acknowledges them.
-	// Needs HTTP/2, except for a half-closed request with auto_ack.
+	// A record counts as delivered once for each time it was handed to a worker; records of one worker that ends are dealt to others at once. A request that
+	// was half-closed is served on with auto_ack, and else ends the stream. FAILED_PRECONDITION with the reason GROUP_SETTINGS: the group's workers in
+	// this process have other settings, which are told. Needs HTTP/2.
 	Consume(context.Context, *connect.BidiStream[v1.ConsumeRequest, v1.ConsumeResponse]) error
 	// Publish appends records to a topic and answers with one result for each, in the request's order. A failed record does not stop
 	// its successors. A record that is PUBLISHED was acknowledged by all in-sync replicas.
