@@ -175,5 +175,5 @@ func (w *worker) stopAll() {
 		w.flush(s)
 		w.drop(s)
 	}
-	w.count.publish(w.srv.metrics)
+	w.publishCounts()
 }

@@ -61,6 +61,7 @@ func (c *Config) tickPeriod() time.Duration {
 
 // tick looks at every session: pings, heartbeats, liveness, and connections whose closing takes too long.
 func (w *worker) tick(now int64) {
+	w.wall = time.Now().UnixNano() - w.srv.now()
 	w.tickAt = now + int64(w.srv.cfg.tickPeriod())
 	w.srv.subscribes.expire(time.Now())
 	w.srv.publishes.expire(time.Now())

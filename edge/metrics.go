@@ -21,10 +21,12 @@ type metrics struct {
 	messages      prometheus.Counter
 	stalled       prometheus.Gauge
 	held          prometheus.Gauge
+	measures      *measures
 }
 
 func newMetrics(r prometheus.Registerer, in *input) *metrics {
 	m := &metrics{
+		measures: newMeasures(),
 		sessions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "tailrace_edge_sessions", Help: "Open sessions: sockets, and streams of events.",
 		}, []string{"kind"}),
@@ -50,7 +52,7 @@ func newMetrics(r prometheus.Registerer, in *input) *metrics {
 		}
 	}
 	if r != nil {
-		r.MustRegister(m.sessions, m.ended, m.refused, m.subscriptions, m.records, m.bytes, m.writes, m.passes, m.messages, m.stalled, m.held,
+		r.MustRegister(m.sessions, m.ended, m.refused, m.subscriptions, m.records, m.bytes, m.writes, m.passes, m.messages, m.stalled, m.held, m.measures.all(),
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 				Name: "tailrace_edge_input_bytes", Help: "Bytes held of what sockets sent, of those that hold more than 4 KiB.",
 			}, func() float64 { return float64(in.held.Load()) }))
@@ -76,4 +78,10 @@ func (c *counts) publish(m *metrics) {
 	m.stalled.Add(float64(c.blocked))
 	m.held.Add(float64(c.held))
 	*c = counts{}
+}
+
+// publishCounts hands over what a worker has counted.
+func (w *worker) publishCounts() {
+	w.count.publish(w.srv.metrics)
+	w.srv.metrics.measures.publish(&w.tallies)
 }

@@ -34,6 +34,7 @@ type step struct {
 	frames [frame.AsBytes + 1][]piece
 	made   [frame.AsBytes + 1]bool
 	events [frame.AsBytes + 1][]byte // nil: not made
+	time   int64                     // of its first record; see timeOf
 }
 
 // piece is one frame without what differs between subscriptions: the shared rest of a records frame, or a part that carries no records.
@@ -72,6 +73,7 @@ func (w *worker) pass(start int64) {
 	w.count.passes++
 	if took >= minRest {
 		w.rest = start + min(2*took, took+maxRest)
+		w.rested(w.rest - start - took)
 	}
 }
 
@@ -139,6 +141,7 @@ func (w *worker) read(g *group) (more bool) {
 			g.apart = true
 			return false
 		}
+		st.time = timeOf(b.Parts)
 		at = b.Next()
 		g.n++
 	}

@@ -126,7 +126,8 @@ type posted struct {
 
 // postRecord publishes one record in its turn. It returns where the record is, or why it is not, or may not be, in the log.
 func (s *Server) postRecord(op *frame.Publish) (*tailracev1.Published, *frame.Error) {
-	by := time.Now().Add(s.cfg.PublishTimeout)
+	began := time.Now()
+	by := began.Add(s.cfg.PublishTimeout)
 	done := make(chan posted, 1)
 	s.publishes.run(op.Topic, by, func() {
 		ctx, cancel := context.WithDeadline(s.ctx, by)
@@ -140,17 +141,23 @@ func (s *Server) postRecord(op *frame.Publish) (*tailracev1.Published, *frame.Er
 		done <- p
 	}, func() { done <- posted{err: hub.ErrUnavailable} })
 	p := <-done
+	s.metrics.measures.publishes[outcomeOf(firstOf(p.results), p.err)].observe(time.Since(began).Seconds())
 	if p.err != nil {
 		return nil, s.refusalOf("", "", p.err)
 	}
-	result := missingResult()
-	if len(p.results) > 0 {
-		result = p.results[0]
-	}
+	result := firstOf(p.results)
 	if at := result.GetPublished(); at != nil {
 		return at, nil
 	}
 	return nil, frame.ErrorOfFailure("", result.GetFailure())
+}
+
+// firstOf is the result of the one record that was published.
+func firstOf(results []*tailracev1.PublishResult) *tailracev1.PublishResult {
+	if len(results) > 0 {
+		return results[0]
+	}
+	return missingResult()
 }
 
 // enterPost counts in a publish by request, so that a drain waits for its answer; false if none is welcome. exitPost must follow.

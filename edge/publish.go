@@ -36,11 +36,12 @@ type publishing struct {
 type underWay struct {
 	id   string
 	size int
+	came int64 // Server.now
 }
 
 func (w *worker) publish(s *session, op *frame.Publish) {
 	if s.retiring != nil {
-		w.refuse(s, w.refusal(s, op.ID, hub.ErrDraining))
+		w.refusePublish(s, w.refusal(s, op.ID, hub.ErrDraining))
 		return
 	}
 	if s.pub == nil {
@@ -48,7 +49,7 @@ func (w *worker) publish(s *session, op *frame.Publish) {
 	}
 	p := s.pub
 	if _, used := p.ids[op.ID]; used {
-		w.refuse(s, &frame.Error{
+		w.refusePublish(s, &frame.Error{
 			Re: "publish", ID: op.ID, Code: "already_exists", Reason: "ID_IN_USE", Outcome: "refused",
 			Message: "the id is in use by a publish of this session",
 		})
@@ -56,15 +57,15 @@ func (w *worker) publish(s *session, op *frame.Publish) {
 	}
 	size := proto.Size(op.Record)
 	if err := w.admit(s, size); err != nil {
-		w.refuse(s, w.refusal(s, op.ID, err))
+		w.refusePublish(s, w.refusal(s, op.ID, err))
 		return
 	}
 	if err := w.srv.allow(w.srv.ctx, access.Request{Identity: s.identity, Action: access.ActionPublish, Topic: op.Topic}); err != nil {
-		w.refuse(s, w.refusal(s, op.ID, denied{err}))
+		w.refusePublish(s, w.refusal(s, op.ID, denied{err}))
 		return
 	}
 	if len(op.Topic) > maxTopic {
-		w.refuse(s, w.refusal(s, op.ID, hub.ErrUnknownTopic))
+		w.refusePublish(s, w.refusal(s, op.ID, hub.ErrUnknownTopic))
 		return
 	}
 	if !w.srv.input.keep(s, opCost+size) {
@@ -73,10 +74,16 @@ func (w *worker) publish(s *session, op *frame.Publish) {
 		return
 	}
 	p.last++
-	p.under[p.last] = underWay{op.ID, size}
+	p.under[p.last] = underWay{op.ID, size, w.srv.now()}
 	p.ids[op.ID] = struct{}{}
 	p.bytes += size
 	p.publish(p.last, op.Topic, op.Record, time.Now().Add(w.srv.cfg.PublishTimeout))
+}
+
+// refusePublish answers a publish that was not taken.
+func (w *worker) refusePublish(s *session, e *frame.Error) {
+	w.answered(outcomeRefused, w.srv.now())
+	w.refuse(s, e)
 }
 
 // openPublishing makes ready for publishes.
@@ -120,6 +127,7 @@ func (w *worker) published(s *session, r published) {
 	delete(p.under, r.n)
 	delete(p.ids, q.id)
 	p.bytes -= q.size
+	w.answered(outcomeOf(r.result, r.err), q.came)
 	w.srv.input.keep(s, -(opCost + q.size))
 	if s.state != open {
 		return

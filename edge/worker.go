@@ -39,6 +39,8 @@ type worker struct {
 	ids       []int32 // partitions, for lacks
 	writer
 	count counts
+	tallies
+	wall int64 // Server.now 0 in nanoseconds of the calendar, as of the last tick
 }
 
 func newWorker(srv *Server) (*worker, error) {
@@ -102,7 +104,7 @@ func (w *worker) run() {
 			w.stopAll()
 			return
 		}
-		w.count.publish(w.srv.metrics)
+		w.publishCounts()
 		next := w.tickAt
 		if len(w.taken.moved) > 0 || len(w.taken.ready) > 0 {
 			next = min(next, w.rest)

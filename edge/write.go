@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"encoding/binary"
 	"errors"
 	"os"
 
@@ -35,9 +34,12 @@ type writer struct {
 	groups  []group
 	touched []*session
 
+	sample sample
+
 	out   []byte
 	n     int
 	err   error
+	wrote int64                 // Server.now of the last write that took something
 	write func(fd uintptr) bool // made once
 }
 
@@ -52,24 +54,6 @@ func (w *writer) initWriter() {
 	w.write = func(fd uintptr) bool {
 		w.n, w.err = ignoringEINTR(func() (int, error) { return unix.Write(int(fd), w.out) })
 		return true
-	}
-}
-
-// appendFrame appends a whole unmasked frame.
-func appendFrame(dst []byte, op ws.OpCode, payload []byte) []byte {
-	return append(appendHeader(dst, op, len(payload)), payload...)
-}
-
-// appendHeader appends the header of an unfragmented, unmasked frame (RFC 6455, section 5.2).
-func appendHeader(dst []byte, op ws.OpCode, n int) []byte {
-	dst = append(dst, 0x80|byte(op))
-	switch {
-	case n < 126:
-		return append(dst, byte(n))
-	case n <= 0xffff:
-		return binary.BigEndian.AppendUint16(append(dst, 126), uint16(n))
-	default:
-		return binary.BigEndian.AppendUint64(append(dst, 127), uint64(n))
 	}
 }
 
@@ -150,6 +134,7 @@ func (w *worker) writeOnce(s *session) (n int, wrote written) {
 	w.units = w.units[:0]
 	answers := len(w.buf)
 	pulled := answers
+	w.sample = sample{time: -1}
 	if s.state == open {
 		pulled = w.compose(s)
 	}
@@ -164,6 +149,7 @@ func (w *worker) writeOnce(s *session) (n int, wrote written) {
 		if n, ok = w.send(s, w.buf); !ok {
 			return n, short
 		}
+		w.measure(n)
 		if n > 0 && (s.spoke || s.events != nil || len(w.buf) > answers) {
 			s.life.sent, s.spoke = w.srv.now(), false
 		}
@@ -246,6 +232,7 @@ func (w *worker) compose(s *session) (fixed int) {
 				w.appendPieces(sb, w.render(u.step, s.form, sb.as))
 			}
 			u.end = len(w.buf)
+			w.live(u.step.time)
 			w.units = append(w.units, u)
 		}
 		sb.group = 0
@@ -261,6 +248,7 @@ func (w *worker) pull(sb *subscription, budget int) int {
 		w.stand(&w.place, sb)
 	}
 	for budget > 0 {
+		live := sb.sub.IsCaughtUp()
 		b, err := sb.sub.Pull(budget)
 		if b.Slow != hub.SlowCatchUp {
 			w.srv.log.Info("reader is slow", "session", s.name, "id", sb.id, "topic", sb.sub.Topic().Name(), "action", b.Slow.String())
@@ -268,6 +256,9 @@ func (w *worker) pull(sb *subscription, budget int) int {
 		if len(b.Parts) > 0 {
 			w.appendBatch(sb, b.Parts)
 			w.told(sb, b.Parts)
+			if live {
+				w.live(timeOf(b.Parts))
+			}
 			w.delivered(s, &b)
 			budget -= max(b.Bytes, 1)
 		}
@@ -366,6 +357,9 @@ func (w *worker) told(sb *subscription, parts []hub.Part) {
 func (w *worker) delivered(s *session, b *hub.Batch) {
 	s.records += uint64(b.Records)
 	w.count.records += b.Records
+	if b.Records > 0 {
+		w.frame.observe(float64(b.Records), int64(b.Records))
+	}
 }
 
 // send writes to the socket without waiting. ok is false if the session has ended by it; n is 0 if the socket takes nothing.
@@ -387,6 +381,7 @@ func (w *worker) send(s *session, p []byte) (n int, ok bool) {
 		return 0, false
 	}
 	now := w.srv.now()
+	w.wrote = now
 	if s.blocked.Load() {
 		s.life.progress = now
 	}

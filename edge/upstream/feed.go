@@ -275,7 +275,9 @@ func (f *feed) records(b []byte) error {
 		return err
 	}
 	f.land()
+	n := 0
 	for _, e := range es {
+		n += len(e.Meta)
 		if e.Partition != f.partition || e.Next < f.next || e.Kind == hub.Records && e.Meta[0].Offset < f.next {
 			return fmt.Errorf("%w: records of another place", errMalformed)
 		}
@@ -284,6 +286,8 @@ func (f *feed) records(b []byte) error {
 			f.epoch = e.Meta[n-1].Epoch
 		}
 	}
+	f.source.metrics.records.Add(float64(n))
+	f.source.metrics.bytes.Add(float64(len(b)))
 	f.available(true)
 	f.append(es...)
 	return nil

@@ -52,6 +52,8 @@ func (s *Source) ReadAt(ctx context.Context, c hub.ChunkID, to int64, limit int,
 	if err == nil {
 		err = stream.Err()
 	}
+	s.metrics.historyRecords.Add(float64(chunk.records))
+	s.metrics.historyBytes.Add(float64(chunk.bytes))
 	cancel()
 	_ = stream.Close() // it ended, or was cancelled
 	switch {

@@ -97,7 +97,7 @@ func New(cfg Config) (*Source, error) {
 	if len(cfg.Addresses) == 0 {
 		return nil, errors.New("upstream: no address")
 	}
-	s.metrics = newMetrics(cfg.Registerer)
+	s.metrics = newMetrics(cfg.Registerer, &s.lines)
 	for _, address := range cfg.Addresses {
 		address, err := CheckAddress(address)
 		if err != nil {

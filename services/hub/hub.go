@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+
+	"tailrace.dev/tailrace/services/label"
 )
 
 // Config of a Hub. Zero fields take the defaults of DefaultConfig.
@@ -130,7 +132,7 @@ func New(src Source, cfg Config) *Hub {
 	h.news.signal = make(chan struct{}, runtime.GOMAXPROCS(0))
 	h.history.init(src, h.cfg.HistoryReaders, h.checkBudget, h.cfg.MemoryBudget/chunkShare)
 	if h.cfg.Registerer != nil {
-		h.cfg.Registerer.MustRegister(&collector{h})
+		h.cfg.Registerer.MustRegister(&collector{h, label.NewSet(label.Topics)})
 	}
 	return h
 }

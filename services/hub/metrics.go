@@ -1,9 +1,16 @@
 package hub
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tailrace.dev/tailrace/services/label"
+)
 
 // collector reads the hub's counters when metrics are asked for, so that the path of a record has none of its own.
-type collector struct{ hub *Hub }
+type collector struct {
+	hub    *Hub
+	topics *label.Set
+}
 
 var (
 	descTopics        = desc("topics", "Topics with a subscription, or lingering.")
@@ -16,6 +23,8 @@ var (
 	descReads         = desc("history_reads_total", "Chunks that were read from the source.")
 	descChunkHits     = desc("history_hits_total", "Chunks that were found in memory.")
 	descRingHits      = desc("resumes_from_ring_total", "Starts at positions that the ring could serve.")
+	descLagMost       = desc("lag_records_max", "Offsets by which the subscription lies behind the end of its topic that lies most.", "topic")
+	descLagSum        = desc("lag_records", "Offsets by which all subscriptions together lie behind the end of their topic.", "topic")
 	descSlow          = desc("slow_readers_total", "Times that a slow policy acted: skip, conflate, spill (a conflation beyond its bounds: skipped), fail.", "action")
 )
 
@@ -27,6 +36,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descTopics, descPartitions, descSubscriptions, descRecords, descAway, descBytes, descBudget, descReads, descChunkHits, descRingHits, descSlow,
+		descLagMost, descLagSum,
 	} {
 		ch <- d
 	}
@@ -55,11 +65,32 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(descSlow, float64(st.Conflated), "conflate")
 	count(descSlow, float64(st.Spilled), "spill")
 	count(descSlow, float64(st.Failed), "fail")
-	for _, t := range c.hub.liveTopics() {
-		gauge(descSubscriptions, float64(t.watched.Load()), t.name)
-		gauge(descAway, float64(t.away.Load()), t.name)
-		count(descRecords, float64(t.records.Load()), t.name)
+	for name, of := range c.byLabel() {
+		gauge(descSubscriptions, float64(of.subscriptions), name)
+		gauge(descAway, float64(of.away), name)
+		count(descRecords, float64(of.records), name)
+		gauge(descLagMost, float64(of.lagMost), name)
+		gauge(descLagSum, float64(of.lagSum), name)
 	}
+}
+
+// topicFigures are those of a topic, or of all that have no label of their own.
+type topicFigures struct{ subscriptions, away, records, lagMost, lagSum int64 }
+
+func (c *collector) byLabel() map[string]topicFigures {
+	all := map[string]topicFigures{}
+	for _, t := range c.hub.liveTopics() {
+		name := c.topics.Of(t.name)
+		of := all[name]
+		most, sum := t.lags()
+		of.subscriptions += int64(t.watched.Load())
+		of.away += int64(t.away.Load())
+		of.records += t.records.Load()
+		of.lagMost = max(of.lagMost, most)
+		of.lagSum += sum
+		all[name] = of
+	}
+	return all
 }
 
 // liveTopics leaves out topics that were deleted, whose names may be in use again.

@@ -44,6 +44,10 @@ func (o *opening) subscribe() *Subscription {
 		o.watch(s)
 	}
 	o.behind(s)
+	if f := s.filter; f != nil && f.keys == nil && !f.all && !f.grows && len(f.scope) == 1 {
+		s.stands.only = f.scope[0] + 1
+	}
+	s.stand(true)
 	if o.request.Start.Kind == AtPositions && o.resolved == nil {
 		o.hub.ringHits.Add(1)
 	}

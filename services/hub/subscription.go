@@ -15,6 +15,7 @@ type Subscription struct {
 	token  uint64
 	woken  atomic.Bool // since the last Pull or At
 	closed atomic.Bool
+	stands standing
 
 	// The owner's.
 	historyTurn bool
@@ -72,6 +73,9 @@ func (s *Subscription) Started() Started {
 	return *s.started
 }
 
+// IsCaughtUp says whether the subscription has passed the ends that Started told: what it reads from then on is live.
+func (s *Subscription) IsCaughtUp() bool { return s.started == nil }
+
 // reads says whether a partition is read. One that the subscription has gained is not, until it is known where it begins.
 func (s *Subscription) reads(partition int32) bool {
 	return s.includes(partition) && (s.filter == nil || !slices.Contains(s.filter.waiting, partition))
@@ -124,6 +128,7 @@ func (s *Subscription) At() (at Seq, shared bool) {
 func (s *Subscription) Skip(b *Batch) {
 	if b.seg != nil && b.next > s.seq {
 		s.seg, s.seq = b.seg, b.next
+		s.stands.at(s.seq, false)
 	}
 }
 
@@ -177,6 +182,7 @@ func (s *Subscription) Pull(size int) (Batch, error) {
 		s.finish(&b, prelude)
 	}
 	*parts = b.Parts
+	s.stand(len(b.Parts) > 0)
 	if len(b.Parts) > 0 || b.CaughtUp {
 		s.parts = parts
 		return b, nil

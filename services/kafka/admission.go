@@ -48,6 +48,7 @@ type pending struct {
 	settings  topicSettings
 	cost      int64     // of memory
 	wire      int64     // in a batch, about
+	began     time.Time // when it came
 	by        time.Time // not handed over after this
 	done      func(*tailracev1.PublishResult)
 

@@ -292,6 +292,7 @@ func (c Config) reader(logs chan confluent.LogEvent) *confluent.ConfigMap {
 		"fetch.wait.max.ms":          10,
 		"fetch.queue.backoff.ms":     10,
 		"queued.max.messages.kbytes": 2 << 10,
+		"statistics.interval.ms":     int(c.StatsInterval / time.Millisecond),
 	})
 }
 

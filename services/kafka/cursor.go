@@ -39,9 +39,12 @@ func (r *reader) tidy() {
 	if r.consumer == nil || len(r.cursors) > 0 {
 		return
 	}
-	for range 100 { // error events of idle times
-		if r.consumer.Poll(0) == nil {
+	for range 100 { // statistics and error events of idle times
+		switch e := r.consumer.Poll(0).(type) {
+		case nil:
 			return
+		case *confluent.Stats:
+			r.fetched.take(r.consumer, e)
 		}
 	}
 }
@@ -88,14 +91,14 @@ func (r *reader) stand(q *read) (*cursor, error) {
 	c := r.cursors[k]
 	if c != nil && c.next == at {
 		if q.began.IsZero() {
-			r.m.history.WithLabelValues("warm").Inc()
+			r.m.history.WithLabelValues(readerWarm).Inc()
 		}
 		return c, nil
 	}
 	if c != nil && c.parked != nil && c.parked != q && c.parked.ctx.Err() == nil {
 		return nil, errLater
 	}
-	r.m.history.WithLabelValues("cold").Inc()
+	r.m.history.WithLabelValues(readerCold).Inc()
 	if c != nil {
 		r.leave(c)
 	}

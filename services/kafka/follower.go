@@ -73,6 +73,7 @@ type follower struct {
 	bytes     int
 	checker   checker
 	unhappy   int // partitions that are unavailable
+	fetched   meter
 	topicSets map[appender]*topicBatch
 }
 
@@ -96,6 +97,7 @@ func newFollower(c *Client, n int) *follower {
 		client:    c,
 		log:       c.log.With("follower", n),
 		m:         c.metrics,
+		fetched:   meter{total: c.metrics.fetched.WithLabelValues(consumerFollower)},
 		stopped:   make(chan struct{}),
 		parts:     map[key]*followed{},
 		known:     meetings{},
@@ -176,6 +178,7 @@ func (f *follower) run(ctx context.Context) {
 		case confluent.Error:
 			f.failure(e)
 		case *confluent.Stats:
+			f.fetched.take(f.consumer, e)
 			f.stats(e.String())
 		}
 		if f.records >= burstRecords || f.bytes >= burstBytes {

@@ -1,9 +1,6 @@
 package kafka
 
-import (
-	"strconv"
-	"time"
-)
+import "time"
 
 // held says whether an open transaction holds the end of a partition: the high watermark goes on, the last stable offset stands still. Readers of
 // committed records wait for it, and with them all that is behind it; only its producer or Kafka's timeout can end it.
@@ -29,7 +26,7 @@ func (f *follower) hold(p *followed, stable, high int64) {
 	if d < f.client.cfg.HeldAfter {
 		return
 	}
-	if f.m.held.WithLabelValues(p.key.topic, strconv.Itoa(int(p.key.partition))).Set(d.Seconds()); !h.told {
+	if f.m.hold(p.key, d); !h.told {
 		h.told = true
 		f.log.Warn("an open transaction holds a partition", "topic", p.key.topic, "partition", p.key.partition, "offset", stable, "behind", high-stable, "since", d.Round(time.Second),
 			"advice", "readers wait for it; find its producer, or abort it with kafka-transactions.sh")
@@ -39,7 +36,7 @@ func (f *follower) hold(p *followed, stable, high int64) {
 // letGo notes that nothing holds a partition any more.
 func (f *follower) letGo(p *followed) {
 	if p.held.told {
-		f.m.held.DeleteLabelValues(p.key.topic, strconv.Itoa(int(p.key.partition)))
+		f.m.letGo(p.key)
 		f.log.Info("the partition is held no longer", "topic", p.key.topic, "partition", p.key.partition, "after", time.Since(p.held.since).Round(time.Second))
 	}
 	p.held = held{}

@@ -63,6 +63,7 @@ func newHistory(c *Client, n int) *history {
 			history: h, client: c, log: c.log.With("reader", i), m: c.metrics,
 			queue: make(chan *read, readQueue), stopped: make(chan struct{}),
 			places: map[key]bool{}, known: meetings{}, logs: topicLogs{}, cursors: map[key]*cursor{},
+			fetched: meter{total: c.metrics.fetched.WithLabelValues(consumerHistory)},
 		})
 	}
 	return h

@@ -1,6 +1,13 @@
 package kafka
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"tailrace.dev/tailrace/services/label"
+)
 
 // Metrics of a Client.
 type Metrics struct {
@@ -14,9 +21,18 @@ type Metrics struct {
 	misplaced   *prometheus.CounterVec // by topic
 	history     *prometheus.CounterVec // by how a chunk was found
 	historyIn   prometheus.Counter
-	published   *prometheus.CounterVec // by outcome
+	historyByte prometheus.Counter
+	fetched     *prometheus.CounterVec // by kind of consumer
+	outcomes    map[string]outcomeMetrics
 	publishing  prometheus.Gauge
 	doubtful    prometheus.Gauge
+	topics      *label.Set
+}
+
+// outcomeMetrics are those of one outcome of a published record.
+type outcomeMetrics struct {
+	records prometheus.Counter
+	latency prometheus.Observer
 }
 
 // NewMetrics makes the metrics and registers them; a nil Registerer registers nothing.
@@ -30,7 +46,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	vec := func(name, help, label string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tailrace", Subsystem: "kafka", Name: name, Help: help}, []string{label})
 	}
+	published := vec("published_records_total", "Records given to publish, by outcome: acknowledged, refused, unknown.", "outcome")
+	latency := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "tailrace", Subsystem: "kafka", Name: "publish_seconds",
+		Help:    "From a record's coming to its outcome, by outcome.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+	}, []string{"outcome"})
 	m := &Metrics{
+		topics:      label.NewSet(label.Topics),
+		outcomes:    map[string]outcomeMetrics{},
 		recordsIn:   counter("records_total", "Records read live, each once however many subscribers it has."),
 		bytesIn:     counter("bytes_total", "Bytes of the keys, values and headers of records read live."),
 		dropped:     counter("dropped_records_total", "Records that arrived for a partition or position that is not followed any more."),
@@ -39,18 +63,25 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		errors:      counter("client_errors_total", "Error events of the live consumers."),
 		held: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tailrace", Subsystem: "kafka", Name: "held_partition_seconds",
 			Help: "For how long an open transaction has held the end of a followed partition; only those held for long."}, []string{"topic", "partition"}),
-		misplaced:  vec("misplaced_records_total", "Keyed records read live that lie in another partition than murmur2 of their key says.", "topic"),
-		history:    vec("history_chunks_total", "Chunks of history, by how their reader stood: warm (there already) or cold.", "reader"),
-		historyIn:  counter("history_records_total", "Records read from history."),
-		published:  vec("published_records_total", "Records given to publish, by outcome: acknowledged, refused, unknown.", "outcome"),
-		publishing: gauge("publishing_bytes", "Bytes handed over to Kafka and not answered yet."),
-		doubtful:   gauge("publish_topics_in_doubt", "Topics published to, of which a partition has no leader or one that does not answer."),
+		misplaced:   vec("misplaced_records_total", "Keyed records read live that lie in another partition than murmur2 of their key says.", "topic"),
+		history:     vec("history_chunks_total", "Chunks of history, by how their reader stood: warm (there already) or cold.", "reader"),
+		historyIn:   counter("history_records_total", "Records read from history."),
+		historyByte: counter("history_bytes_total", "Bytes of the keys, values and headers of records read from history."),
+		fetched:     vec("fetched_bytes_total", "Bytes that consumers got from brokers, by kind: follower, history; a few seconds old.", "consumer"),
+		publishing:  gauge("publishing_bytes", "Bytes handed over to Kafka and not answered yet."),
+		doubtful:    gauge("publish_topics_in_doubt", "Topics published to, of which a partition has no leader or one that does not answer."),
 	}
 	for _, o := range []string{outcomeAcknowledged, outcomeRefused, outcomeUnknown} {
-		m.published.WithLabelValues(o)
+		m.outcomes[o] = outcomeMetrics{published.WithLabelValues(o), latency.WithLabelValues(o)}
+	}
+	for _, c := range []string{consumerFollower, consumerHistory} {
+		m.fetched.WithLabelValues(c)
+	}
+	for _, how := range []string{readerWarm, readerCold} {
+		m.history.WithLabelValues(how)
 	}
 	if reg != nil {
-		reg.MustRegister(m.recordsIn, m.bytesIn, m.dropped, m.followed, m.unavailable, m.errors, m.held, m.misplaced, m.history, m.historyIn, m.published, m.publishing, m.doubtful)
+		reg.MustRegister(m.recordsIn, m.bytesIn, m.dropped, m.followed, m.unavailable, m.errors, m.held, m.misplaced, m.history, m.historyIn, m.historyByte, m.fetched, published, latency, m.publishing, m.doubtful)
 	}
 	return m
 }
@@ -61,3 +92,31 @@ const (
 	outcomeRefused      = "refused"
 	outcomeUnknown      = "unknown"
 )
+
+// Kinds of consumers, as labels.
+const (
+	consumerFollower = "follower"
+	consumerHistory  = "history"
+)
+
+// How a history reader stood, as labels.
+const (
+	readerWarm = "warm"
+	readerCold = "cold"
+)
+
+// told counts the outcome of a record that came when it began.
+func (m *Metrics) told(outcome string, began time.Time) {
+	o := m.outcomes[outcome]
+	o.records.Inc()
+	o.latency.Observe(time.Since(began).Seconds())
+}
+
+// hold says for how long an open transaction has held a partition. Topics without a label of their own are left out: two of them would share it.
+func (m *Metrics) hold(k key, d time.Duration) {
+	if topic := m.topics.Of(k.topic); topic != label.Other {
+		m.held.WithLabelValues(topic, strconv.Itoa(int(k.partition))).Set(d.Seconds())
+	}
+}
+
+func (m *Metrics) letGo(k key) { m.held.DeleteLabelValues(k.topic, strconv.Itoa(int(k.partition))) }

@@ -50,7 +50,7 @@ func (f *follower) place(p *followed) {
 	if n == 0 {
 		return
 	}
-	f.m.misplaced.WithLabelValues(p.key.topic).Add(float64(n))
+	f.m.misplaced.WithLabelValues(f.m.topics.Of(p.key.topic)).Add(float64(n))
 	if f.client.misplaced.first(p.key.topic) {
 		f.log.Warn("keys do not lie where the partitioner puts them: set -kafka.partitioner to what the topic's producers do, or let subscriptions by key ask for the scope ALL_PARTITIONS",
 			"topic", p.key.topic, "partitioner", partitioner.String(),

@@ -236,7 +236,7 @@ func (p *producer) refuse(r *pending, why cause) {
 // tell gives a record's answer, unless it has one.
 func (p *producer) tell(r *pending, a answer) {
 	if r.told.CompareAndSwap(false, true) {
-		p.m.published.WithLabelValues(a.outcome).Inc()
+		p.m.told(a.outcome, r.began)
 		r.done(a.result)
 	}
 }

@@ -78,10 +78,11 @@ func (c *Client) PublishAs(ctx context.Context, caller, topic string, records []
 // Records of one caller and partition are appended in the order of calls that follow each other. A caller's records have turns with those of
 // others: one that hands over more than Kafka takes waits, here, and the others do not. The record must not be changed any more.
 func (c *Client) Begin(ctx context.Context, caller, topic string, record *tailracev1.PublishRecord, done func(*tailracev1.PublishResult)) {
+	began := time.Now()
 	to, err := c.prepare(ctx, topic)
 	if err != nil {
 		a := refusal(causeOf(ctx, err))
-		c.metrics.published.WithLabelValues(a.outcome).Inc()
+		c.metrics.told(a.outcome, began)
 		done(a.result)
 		return
 	}
@@ -143,7 +144,7 @@ func (c *Client) fresh(ctx context.Context, topic string, age time.Duration) (to
 // begin returns nil for a record that was refused.
 func (c *Client) begin(ctx context.Context, caller string, to *destination, r *tailracev1.PublishRecord, done func(*tailracev1.PublishResult)) *pending {
 	now := time.Now()
-	p := &pending{ctx: ctx, topic: to.topic, record: r, by: now.Add(c.cfg.PublishTimeout), done: done}
+	p := &pending{ctx: ctx, topic: to.topic, record: r, began: now, by: now.Add(c.cfg.PublishTimeout), done: done}
 	p.cost, p.wire = weigh(r)
 	if d, ok := ctx.Deadline(); ok && d.Before(p.by) {
 		p.by = d

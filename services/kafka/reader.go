@@ -42,7 +42,8 @@ type reader struct {
 	logs     topicLogs
 	known    meetings
 	cursors  map[key]*cursor
-	bytes    int       // at all of them
+	bytes    int // at all of them
+	fetched  meter
 	clock    time.Time // the time, as of some polls ago
 }
 
@@ -185,6 +186,8 @@ func (r *reader) fill(ctx context.Context, q *read, c *cursor) error {
 			if err := r.failure(ctx, q, c, e); err != nil {
 				return err
 			}
+		case *confluent.Stats:
+			r.fetched.take(r.consumer, e)
 		}
 		r.clock = time.Now()
 		quiet := min(r.clock.Sub(q.began), r.clock.Sub(c.heard))
@@ -315,6 +318,7 @@ func (r *reader) cut(q *read, c *cursor) chunk {
 			r.bytes -= messageBytes(m)
 		}
 		r.m.historyIn.Add(float64(n))
+		r.m.historyByte.Add(float64(size))
 	}
 	clear(c.ready[:n])
 	if c.ready = c.ready[n:]; len(c.ready) == 0 {

@@ -12,7 +12,9 @@ import (
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 
+	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/label"
 )
 
 // ending is the message of a log line.
@@ -33,7 +35,7 @@ const (
 	initiatorServer = "server"
 )
 
-// metrics of the RPC face. Procedures, codes, reasons and initiators are closed sets; topics are those that exist.
+// metrics of the RPC face. Procedures, codes, reasons and initiators are closed sets; of topics the first label.Topics have a value of their own.
 type metrics struct {
 	open     *prometheus.GaugeVec
 	ended    *prometheus.CounterVec
@@ -43,10 +45,12 @@ type metrics struct {
 	messages prometheus.Counter
 	gaps     *prometheus.CounterVec
 	delay    prometheus.Histogram
+	topics   *label.Set
 }
 
 func newMetrics(reg prometheus.Registerer, in *input) *metrics {
 	m := &metrics{
+		topics: label.NewSet(label.Topics),
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "tailrace_stream_open", Help: "Streams that are open.",
 		}, []string{"procedure"}),
@@ -73,6 +77,11 @@ func newMetrics(reg prometheus.Registerer, in *input) *metrics {
 			Help:    "From a live record's own time to its sending; the first record of each message.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}),
+	}
+	for n, name := range tailracev1.GapReason_name {
+		if n > 0 {
+			m.gaps.WithLabelValues(name)
+		}
 	}
 	reg.MustRegister(m.open, m.ended, m.handled, m.records, m.bytes, m.messages, m.gaps, m.delay)
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{

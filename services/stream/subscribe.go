@@ -64,8 +64,8 @@ func (s *Server) subscribe(ctx context.Context, m *tailracev1.SubscribeRequest, 
 		batchBytes: want.batchBytes,
 		// A tenth less, by chance: streams that started together must not beat together.
 		heartbeat: want.heartbeat - rand.N(want.heartbeat/10+1), //nolint:gosec // spreads load, guards nothing
-		records:   s.metrics.records.WithLabelValues(c.topic),
-		bytes:     s.metrics.bytes.WithLabelValues(c.topic),
+		records:   s.metrics.records.WithLabelValues(s.metrics.topics.Of(c.topic)),
+		bytes:     s.metrics.bytes.WithLabelValues(s.metrics.topics.Of(c.topic)),
 	}
 	return r.run(ctx)
 }
