@@ -38,7 +38,7 @@ type Config struct {
 
 // Server answers on the ops listener:
 //
-//	/              what there is
+//	/              a page of figures, which reads /metrics
 //	/healthz       200 while the process runs, with details as JSON
 //	/readyz        200 once Reached was called and until Drain is, else 503
 //	/metrics       Prometheus metrics
@@ -55,7 +55,7 @@ type Server struct {
 // New returns a Server that is not ready yet.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, mux: http.NewServeMux()}
-	s.mux.HandleFunc("GET /{$}", s.index)
+	s.mux.Handle("GET /{$}", newPage())
 	s.mux.HandleFunc("GET /healthz", s.health)
 	s.mux.HandleFunc("GET /readyz", s.readiness)
 	s.mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}))
@@ -105,10 +105,6 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 		err = errors.Join(err, end)
 	}
 	return err
-}
-
-func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
-	_, _ = w.Write([]byte("/healthz\n/readyz\n/metrics\n/debug/pprof/ (from this machine)\n"))
 }
 
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -85,16 +86,17 @@ func TestHealthTellsDetailsAndIsNeverUnwell(t *testing.T) {
 	}
 }
 
-func TestTheRootTellsWhatThereIs(t *testing.T) {
+func TestThePageLinksToWhatThereIs(t *testing.T) {
 	h := newServer(t).Handler()
 	w := get(h, "/", far)
-	for path := range strings.FieldsSeq(w.Body.String()) {
-		if strings.HasPrefix(path, "/") && get(h, path, near).Code == http.StatusNotFound {
-			t.Errorf("%s: got 404", path)
+	links := regexp.MustCompile(`href="([^"]+)"`).FindAllStringSubmatch(w.Body.String(), -1)
+	for _, link := range links {
+		if get(h, "/"+link[1], near).Code == http.StatusNotFound {
+			t.Errorf("%s: got 404", link[1])
 		}
 	}
-	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "/metrics\n") {
-		t.Errorf("got %d %q", w.Code, w.Body)
+	if w.Code != http.StatusOK || len(links) < 4 {
+		t.Errorf("got %d and the links %v, want at least 4", w.Code, links)
 	}
 	if w := get(h, "/nothing", far); w.Code != http.StatusNotFound {
 		t.Errorf("/nothing: got %d, want 404", w.Code)
