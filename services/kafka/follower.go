@@ -71,6 +71,7 @@ type follower struct {
 	dirty     []*followed // with something to append
 	records   int         // in the burst
 	bytes     int
+	headers   int
 	checker   checker
 	unhappy   int // partitions that are unavailable
 	fetched   meter
@@ -343,6 +344,7 @@ func (f *follower) message(m *confluent.Message) {
 	}
 	f.records++
 	f.bytes += messageBytes(m)
+	f.headers += len(m.Headers)
 	f.touch(p)
 }
 
@@ -384,9 +386,9 @@ func (f *follower) flush() {
 		}
 	}
 	f.m.recordsIn.Add(float64(f.records))
-	f.m.bytesIn.Add(float64(f.bytes - f.records*recordOverhead))
+	f.m.bytesIn.Add(float64(f.bytes - f.records*recordOverhead - f.headers*headerOverhead))
 	clear(f.dirty)
-	f.dirty, f.records, f.bytes = f.dirty[:0], 0, 0
+	f.dirty, f.records, f.bytes, f.headers = f.dirty[:0], 0, 0, 0
 }
 
 // emit appends a control entry of one partition that nothing is pending of, or that makes what is pending void.

@@ -291,13 +291,14 @@ func (r *reader) bounds(ctx context.Context, q *read, c *cursor) (logBounds, err
 
 // cut takes the answer from what is at hand.
 func (r *reader) cut(q *read, c *cursor) chunk {
-	n, size := 0, 0
+	n, size, headers := 0, 0, 0
 	for n < len(c.ready) && n < q.max && int64(c.ready[n].TopicPartition.Offset) < q.to {
 		s := messageBytes(c.ready[n]) - recordOverhead
 		if n > 0 && size+s > hub.MaxChunkBytes {
 			break
 		}
 		size += s
+		headers += len(c.ready[n].Headers)
 		n++
 	}
 	// The position passes holes: up to the next record that is at hand, or else as far as was looked.
@@ -318,7 +319,7 @@ func (r *reader) cut(q *read, c *cursor) chunk {
 			r.bytes -= messageBytes(m)
 		}
 		r.m.historyIn.Add(float64(n))
-		r.m.historyByte.Add(float64(size))
+		r.m.historyByte.Add(float64(size - headers*headerOverhead))
 	}
 	clear(c.ready[:n])
 	if c.ready = c.ready[n:]; len(c.ready) == 0 {

@@ -234,13 +234,16 @@ func varintSize(v uint64) int {
 func messageBytes(m *confluent.Message) int {
 	n := len(m.Key) + len(m.Value) + recordOverhead
 	for i := range m.Headers {
-		n += len(m.Headers[i].Key) + len(m.Headers[i].Value) + 64
+		n += len(m.Headers[i].Key) + len(m.Headers[i].Value) + headerOverhead
 	}
 	return n
 }
 
 // recordOverhead is charged for each record besides its bytes, in memory bounds of this package.
 const recordOverhead = 384
+
+// headerOverhead is the same for each header.
+const headerOverhead = 64
 
 // millis is the time of a record as Kafka keeps it.
 func millis(t time.Time) time.Time { return time.UnixMilli(t.UnixMilli()) }

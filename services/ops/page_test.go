@@ -102,12 +102,12 @@ func TestThePageShowsFigures(t *testing.T) {
 	began := time.Now()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "tailrace_kafka_records_total"}, func() float64 { return 500 * time.Since(began).Seconds() }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "tailrace_kafka_bytes_total"}, func() float64 { return 2048 * 500 * time.Since(began).Seconds() }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tailrace_hub_topics"}, func() float64 { return 3 }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "tailrace_kafka_records_total", Help: "In."}, func() float64 { return 500 * time.Since(began).Seconds() }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "tailrace_kafka_bytes_total", Help: "In."}, func() float64 { return 2048 * 500 * time.Since(began).Seconds() }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tailrace_hub_topics", Help: "Three."}, func() float64 { return 3 }),
 	)
-	lag := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tailrace_hub_lag_records"}, []string{"topic"})
-	delay := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tailrace_stream_delivery_delay_seconds", Buckets: []float64{.001, .002, .004, .1}})
+	lag := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tailrace_hub_lag_records", Help: "By topic."}, []string{"topic"})
+	delay := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tailrace_stream_delivery_delay_seconds", Help: "In two buckets.", Buckets: []float64{.001, .002, .004, .1}})
 	reg.MustRegister(lag, delay)
 	for n := range 9 {
 		lag.WithLabelValues(fmt.Sprintf("topic-%d", n)).Set(float64(n))
