@@ -295,7 +295,7 @@ func labelsAreClosed(t *testing.T, p *pair, topic string) {
 		"reason": {
 			rpcface.ReasonInvalidArgument, rpcface.ReasonForbidden, rpcface.ReasonUnknownTopic, rpcface.ReasonUnknownPartition, rpcface.ReasonTopicDeleted,
 			rpcface.ReasonOffsetOutOfRange, rpcface.ReasonLagged, rpcface.ReasonLimit, rpcface.ReasonUnavailable, rpcface.ReasonDraining, rpcface.ReasonUnimplemented,
-			rpcface.ReasonStalled, rpcface.ReasonCanceled, rpcface.ReasonDeadline, rpcface.ReasonConnectionLost, rpcface.ReasonInternal, rpcface.ReasonDone,
+			rpcface.ReasonStalled, rpcface.ReasonCanceled, rpcface.ReasonDeadline, rpcface.ReasonConnectionLost, rpcface.ReasonInternal, rpcface.ReasonDone, rpcface.ReasonGroupSettings,
 		},
 	}
 	checked := 0

@@ -17,6 +17,7 @@ import (
 
 	"tailrace.dev/tailrace/edge"
 	"tailrace.dev/tailrace/edge/upstream"
+	"tailrace.dev/tailrace/services/group"
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/kafka"
 	"tailrace.dev/tailrace/services/ops"
@@ -35,7 +36,8 @@ func ofService(t *testing.T) *prometheus.Registry {
 		t.Fatal(err)
 	}
 	h := hub.New(client, hub.Config{Registerer: reg})
-	rpcface.New(rpcface.Config{Hub: h, Publisher: client, Topics: client, Logger: log, Registerer: reg})
+	groups := group.New(group.Config{Cluster: client, DeadLetters: client, Logger: log, Registerer: reg})
+	rpcface.New(rpcface.Config{Groups: groups, Hub: h, Publisher: client, Topics: client, Logger: log, Registerer: reg})
 	return reg
 }
 
@@ -276,7 +278,7 @@ func expressions(t *testing.T, path string) string {
 			fmt.Fprintln(&all, target.Expr)
 		}
 	}
-	if want := []string{"Overview", "Delivery", "Hub", "Kafka", "Edge", "Publish"}; !slices.Equal(rows, want) {
+	if want := []string{"Overview", "Delivery", "Hub", "Kafka", "Edge", "Publish", "Queue"}; !slices.Equal(rows, want) {
 		t.Errorf("rows %v, want %v", rows, want)
 	}
 	return all.String()
