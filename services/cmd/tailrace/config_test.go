@@ -134,6 +134,11 @@ func TestConfigurationsAreRefused(t *testing.T) {
 		{"-log-level loud", []string{"log-level", `"loud"`, "debug, info, warn, error"}},
 		{"-log-format xml", []string{"log-format", `"xml"`, "auto, text, json"}},
 		{"-config /nowhere/x.conf", []string{"-config", `"/nowhere/x.conf"`, "no such file"}},
+		{"-max-groups 0", []string{"-max-groups", `"0"`, "1 to 10000"}},
+		{"-max-groups 10001", []string{"-max-groups", "1 to 10000"}},
+		{"-group-names (", []string{"-group-names", `"("`, "missing closing"}},
+		{"-kafka.group-protocol eager", []string{"-kafka.group-protocol", `"eager"`, "classic, consumer"}},
+		{"-kafka.create-dead-letters=x", []string{"-kafka.create-dead-letters", "true or false"}},
 		{"-nonsense", []string{"unknown flag -nonsense"}},
 		{"-listn x", []string{"unknown flag -listn", "did you mean -listen?"}},
 		{"-listen", []string{"-listen", "value is missing"}},
@@ -165,7 +170,7 @@ func TestConfigurationsAreAccepted(t *testing.T) {
 		"-kafka.property security.protocol=sasl_ssl -kafka.property sasl.mechanism=PLAIN -kafka.property sasl.username=me -kafka.property sasl.password=a=b,c",
 		"-kafka.consumers 1", "-kafka.consumers 16", "-kafka.history-readers 1", "-kafka.history-readers 64", "-kafka.isolation read_uncommitted",
 		"-memory-budget 16MiB", "-memory-budget 16777216", "-memory-budget 1024GiB", "-slow-after 100ms", "-slow-after 1h", "-drain-timeout 1ms", "-drain-timeout 60m",
-		"-log-level warn -log-format json",
+		"-log-level warn -log-format json", "-max-groups 1", "-max-groups 10000", "-group-names ^a.*$ -kafka.group-protocol consumer -kafka.create-dead-letters=false",
 	} {
 		if got := problemsOf(strings.Fields(args)...); got != "" {
 			t.Errorf("%s: %s", args, got)
