@@ -3,6 +3,7 @@ package console_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -99,6 +100,31 @@ func TestPauseKeepsPositions(t *testing.T) {
 	}
 	if len(got) < 490 || len(got) > 500 {
 		t.Errorf("got %d rows", len(got))
+	}
+}
+
+// TestPauseIsBoundedInBytes pauses over large records: only the newest of them are kept, and the rest is told.
+func TestPauseIsBoundedInBytes(t *testing.T) {
+	f := newFakeEdge(t)
+	f.topic("demo", 1)
+	p := openPage(t, f.url, look{})
+	p.awaitState("Live")
+	eval[any](p, `document.getElementById('pause').click()`)
+	large := strings.Repeat("x", 257<<10)
+	const batches, each = 9, 10
+	for range batches {
+		batch := make([]record, each)
+		for i := range batch {
+			batch[i] = record{Topic: "demo", Text: &large}
+		}
+		f.add(batch...)
+	}
+	p.await(fmt.Sprintf(`document.getElementById('newer').innerText.includes('%d newer rows')`, batches*each))
+	eval[any](p, `document.getElementById('pause').click()`)
+	p.await(fmt.Sprintf(`document.querySelector('#records .row')?.dataset.at === '0:%d'`, batches*each-1))
+	p.await(`[...document.querySelectorAll('#records .note')].some((n) => /rows passed unseen/.test(n.textContent))`)
+	if got := len(p.shown()); got < 10 || got > 64 { // 16 Mi characters in values of 256 Ki
+		t.Errorf("got %d rows", got)
 	}
 }
 

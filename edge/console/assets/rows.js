@@ -11,11 +11,14 @@ const MAX_MARKS = 64; // own publishes to highlight
 
 const at = (partition, offset) => `${partition}:${offset}`;
 
+const lengthOf = (item) => item.payload?.text.length ?? 0;
+const sumOf = (items) => items.reduce((sum, item) => sum + lengthOf(item), 0);
+
 export class Rows {
   // table is the grid that scrolls and has the focus, body its row group. onSelect(item or null), onChange(number of items that wait).
   constructor(table, body, { onSelect, onChange }) {
     Object.assign(this, { table, body, onSelect, onChange, paused: false, serial: 0, marks: new Set() });
-    Object.assign(this, { pending: [], shown: [], text: 0, selected: null, cut: 0 });
+    Object.assign(this, { pending: [], pendingText: 0, shown: [], text: 0, selected: null, cut: 0, held: false }); // cut: how many no longer wait
     table.addEventListener('scroll', () => this.schedule(), { passive: true });
     table.addEventListener('keydown', (e) => this.key(e));
     body.addEventListener('click', (e) => {
@@ -26,7 +29,7 @@ export class Rows {
 
   clear() {
     if (this.selected) this.select(null);
-    Object.assign(this, { pending: [], shown: [], text: 0, cut: 0 });
+    Object.assign(this, { pending: [], pendingText: 0, shown: [], text: 0, cut: 0, held: false });
     this.body.replaceChildren();
     this.onChange(0);
   }
@@ -35,15 +38,17 @@ export class Rows {
   keepOnly(pass) {
     if (this.selected && !pass(this.selected.record)) this.select(null);
     this.pending = this.pending.filter((i) => i.note || pass(i.record));
+    this.pendingText = sumOf(this.pending);
     this.cut = 0; // how many of them would pass is not known
     for (const item of this.shown) if (!item.note && !pass(item.record)) item.row.remove();
     this.shown = this.shown.filter((i) => i.row.isConnected);
-    this.text = this.shown.reduce((sum, i) => sum + (i.payload?.text.length ?? 0), 0);
+    this.text = sumOf(this.shown);
     this.onChange(0);
   }
 
   record(record, live) {
-    this.push({ record, payload: payload(record), live, delay: Date.now() - record.time });
+    const { text, base64, value, ...rest } = record; // the payload has what is kept of them
+    this.push({ record: rest, payload: payload(record), live, delay: Date.now() - record.time });
   }
 
   note(note, tone = '') {
@@ -59,12 +64,22 @@ export class Rows {
 
   push(item) {
     this.pending.push(item);
-    // twice the bound, so that the cut is rare: a hidden tab gets no frames, and a flood brings more than a frame can show
-    if (this.pending.length > 2 * MAX_ROWS) {
-      this.cut += this.pending.length - MAX_ROWS;
-      this.pending = this.pending.slice(-MAX_ROWS);
-    }
+    this.pendingText += lengthOf(item);
+    // well above the bounds, so that the cut is rare: a hidden tab gets no frames, and a flood brings more than a frame can show
+    if (this.pending.length > 2 * MAX_ROWS || this.pendingText > 1.25 * MAX_TEXT) this.cutPending();
     this.schedule();
+  }
+
+  // cutPending keeps the newest of what waits, within the bounds of what is shown.
+  cutPending() {
+    let from = this.pending.length;
+    for (let text = 0; from > 0 && this.pending.length - from < MAX_ROWS; from--) {
+      text += lengthOf(this.pending[from - 1]);
+      if (text > MAX_TEXT) break;
+    }
+    this.cut += from;
+    this.pending.splice(0, from);
+    this.pendingText = sumOf(this.pending);
   }
 
   schedule() {
@@ -76,23 +91,24 @@ export class Rows {
     const held = this.paused || this.table.scrollTop > 60;
     this.held ||= held && this.pending.length > 0;
     if (held || !this.pending.length) return this.onChange(this.cut + this.pending.length);
-    const unseen = this.cut + Math.max(0, this.pending.length - MAX_ROWS);
-    if (this.held && unseen) {
-      this.pending.splice(0, this.pending.length - (MAX_ROWS - 1), { note: `${plural(unseen + 1, 'row')} passed unseen while this stood still`, tone: '', time: Date.now() });
+    this.cutPending();
+    if (this.held && this.cut) {
+      if (this.pending.length === MAX_ROWS) this.cut += this.pending.splice(0, 1).length; // the note needs a row
+      this.pending.unshift({ note: `${plural(this.cut, 'row')} passed unseen while this stood still`, tone: '', time: Date.now() });
     }
-    const items = this.pending.slice(-MAX_ROWS).reverse();
-    Object.assign(this, { pending: [], cut: 0, held: false });
+    const items = this.pending.reverse();
+    Object.assign(this, { pending: [], pendingText: 0, cut: 0, held: false });
     const fragment = document.createDocumentFragment();
     for (const item of items) {
       item.row = item.note ? this.noteRow(item) : this.recordRow(item, items.length);
-      this.text += item.payload?.text.length ?? 0;
+      this.text += lengthOf(item);
       fragment.append(item.row);
     }
     this.body.prepend(fragment);
     this.shown.unshift(...items);
     while (this.shown.length > MAX_ROWS || (this.text > MAX_TEXT && this.shown.length > 1)) {
       const item = this.shown.pop();
-      this.text -= item.payload?.text.length ?? 0;
+      this.text -= lengthOf(item);
       item.row.remove();
     }
     this.onChange(0);
