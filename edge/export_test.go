@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gobwas/ws"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
 	"tailrace.dev/tailrace/services/access"
@@ -202,4 +203,21 @@ func (s *Server) Unread() (n int) {
 		w.poller.mu.Unlock()
 	}
 	return n
+}
+
+// Tallied is a histogram of what was tallied, each group handed over by itself, and the last value of all observed directly.
+func Tallied(name string, unit float64, groups ...[]float64) prometheus.Collector {
+	h := &histogram{unit: unit, desc: prometheus.NewDesc(name, "H.", nil, nil)}
+	for i, values := range groups {
+		if last := len(values) - 1; i == len(groups)-1 {
+			h.observe(values[last])
+			values = values[:last]
+		}
+		var t tally
+		for _, v := range values {
+			t.observe(v, h.units(v))
+		}
+		h.add(&t)
+	}
+	return histograms{h}
 }
