@@ -7,16 +7,17 @@ import (
 	"time"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 // Publisher appends records. It may be called concurrently.
 type Publisher interface {
 	// OpenPublish returns the way of one socket's records, which keeps their order within a partition. publish queues a record and never waits. tell is
 	// called once for each, by its number, from another goroutine, soon after by at the latest; it does not block. With an error the record is certainly not in
-	// the log. Number 0 tells that there was none for long. hangUp says that nothing follows: what was not sent is refused. When ctx ends, all
+	// the log. of is the context of the record's trace; nil: there is none. Number 0 tells that there was none for long. hangUp says that nothing follows: what was not sent is refused. When ctx ends, all
 	// does.
 	OpenPublish(ctx context.Context, tell func(n uint64, result *tailracev1.PublishResult, err error)) (
-		publish func(n uint64, topic string, record *tailracev1.PublishRecord, by time.Time), hangUp func())
+		publish func(n uint64, topic string, record *tailracev1.PublishRecord, by time.Time, of *trace.Parent), hangUp func())
 	// Publish appends records to a topic in their order and returns one result for each, in the same order. It blocks until all have one or
 	// ctx ends. With an error nothing was sent, so that no record is in the log; what may have been sent is told by results.
 	Publish(ctx context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error)
@@ -57,6 +58,9 @@ type Config struct {
 
 	// UpstreamAvailable says whether the service can be reached; heartbeats tell where it cannot. It must not block. nil: always.
 	UpstreamAvailable func() bool
+
+	// Tracer makes spans of publishes and of subscriptions' first records; nil: there are none.
+	Tracer *trace.Tracer
 }
 
 // DefaultConfig returns the defaults.

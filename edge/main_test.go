@@ -20,6 +20,7 @@ import (
 	"tailrace.dev/tailrace/edge"
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/hub/hubtest"
+	"tailrace.dev/tailrace/services/trace"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 )
@@ -226,12 +227,12 @@ func (p *publisher) setFail(err error) {
 
 // OpenPublish publishes one record after the other, in a goroutine that ends with what is queued.
 func (p *publisher) OpenPublish(ctx context.Context, tell func(uint64, *tailracev1.PublishResult, error)) (
-	publish func(uint64, string, *tailracev1.PublishRecord, time.Time), hangUp func(),
+	publish func(uint64, string, *tailracev1.PublishRecord, time.Time, *trace.Parent), hangUp func(),
 ) {
 	var mu sync.Mutex
 	var queue []func()
 	var busy, closed bool
-	publish = func(n uint64, topic string, record *tailracev1.PublishRecord, by time.Time) {
+	publish = func(n uint64, topic string, record *tailracev1.PublishRecord, by time.Time, _ *trace.Parent) {
 		mu.Lock()
 		defer mu.Unlock()
 		queue = append(queue, func() {

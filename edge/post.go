@@ -64,7 +64,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	}
 	// The HTTP server has set one when the request began to come.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.PublishTimeout + answerTimeout))
-	published, e := s.postRecord(op)
+	published, e := s.tracedPost(r, op)
 	if e != nil {
 		answer(refusedBy(e, origin))
 		return
@@ -124,13 +124,13 @@ type posted struct {
 	err     error
 }
 
-// postRecord publishes one record in its turn. It returns where the record is, or why it is not, or may not be, in the log.
-func (s *Server) postRecord(op *frame.Publish) (*tailracev1.Published, *frame.Error) {
+// postRecord publishes one record in its turn. ctx is the server's, perhaps with a span. It returns where the record is, or why it is not, or may not be, in the log.
+func (s *Server) postRecord(ctx context.Context, op *frame.Publish) (*tailracev1.Published, *frame.Error) {
 	began := time.Now()
 	by := began.Add(s.cfg.PublishTimeout)
 	done := make(chan posted, 1)
 	s.publishes.run(op.Topic, by, func() {
-		ctx, cancel := context.WithDeadline(s.ctx, by)
+		ctx, cancel := context.WithDeadline(ctx, by)
 		defer cancel()
 		var p posted
 		if err := s.allow(ctx, access.Request{Action: access.ActionPublish, Topic: op.Topic}); err != nil {

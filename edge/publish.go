@@ -9,6 +9,7 @@ import (
 	"tailrace.dev/tailrace/edge/frame"
 	"tailrace.dev/tailrace/services/access"
 	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/trace"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 )
@@ -24,7 +25,7 @@ const (
 // publishing is what a session that publishes has beyond others, from its first publish until it has published nothing for a while. The way to
 // the service keeps the order; answers come in any.
 type publishing struct {
-	publish func(n uint64, topic string, record *tailracev1.PublishRecord, by time.Time)
+	publish func(n uint64, topic string, record *tailracev1.PublishRecord, by time.Time, of *trace.Parent)
 	hangUp  func()
 	under   map[uint64]underWay
 	ids     map[string]struct{} // of those
@@ -36,7 +37,8 @@ type publishing struct {
 type underWay struct {
 	id   string
 	size int
-	came int64 // Server.now
+	came int64          // Server.now
+	span *trace.Publish // nil: there is none
 }
 
 func (w *worker) publish(s *session, op *frame.Publish) {
@@ -74,10 +76,15 @@ func (w *worker) publish(s *session, op *frame.Publish) {
 		return
 	}
 	p.last++
-	p.under[p.last] = underWay{op.ID, size, w.srv.now()}
+	span := w.tracePublish(op)
+	p.under[p.last] = underWay{op.ID, size, w.srv.now(), span}
 	p.ids[op.ID] = struct{}{}
 	p.bytes += size
-	p.publish(p.last, op.Topic, op.Record, time.Now().Add(w.srv.cfg.PublishTimeout))
+	var of *trace.Parent
+	if size <= maxCarried {
+		of = span.Parent()
+	}
+	p.publish(p.last, op.Topic, op.Record, time.Now().Add(w.srv.cfg.PublishTimeout), of)
 }
 
 // refusePublish answers a publish that was not taken.
@@ -129,6 +136,9 @@ func (w *worker) published(s *session, r published) {
 	p.bytes -= q.size
 	w.answered(outcomeOf(r.result, r.err), q.came)
 	w.srv.input.keep(s, -(opCost + q.size))
+	if q.span != nil {
+		endPublish(q.span, r.result, r.err)
+	}
 	if s.state != open {
 		return
 	}

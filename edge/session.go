@@ -10,6 +10,7 @@ import (
 	"tailrace.dev/tailrace/edge/frame"
 	"tailrace.dev/tailrace/services/access"
 	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 // state of a session.
@@ -96,6 +97,7 @@ type subscription struct {
 	id      string
 	as      frame.As
 	token   uint64
+	span    *trace.Receive     // until the first record; nil: there is none
 	call    *task              // the subscribe under way
 	cancel  context.CancelFunc // of it
 	crowd   *crowd             // nil unless the whole topic is subscribed

@@ -9,6 +9,7 @@ import (
 	"tailrace.dev/tailrace/edge/frame"
 	"tailrace.dev/tailrace/services/access"
 	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 // maxRunning is the number of subscribes of one session that are under way at once; the others wait for them.
@@ -48,6 +49,9 @@ func (w *worker) subscribe(s *session, op *frame.Subscribe, inURL bool) {
 	s.keys += keys
 	sb := &subscription{s: s, id: op.ID, as: op.As, request: &op.Request, inURL: inURL, waiting: true, keys: keys, cost: costOf(&op.Request)}
 	sb.by = time.Now().Add(w.srv.cfg.SubscribeTimeout)
+	if t := w.srv.cfg.Tracer; t != nil {
+		sb.span = t.Receive(w.srv.ctx, trace.Parent{}, op.Request.Topic)
+	}
 	w.sit(sb)
 	s.subs = append(s.subs, sb)
 	if !w.srv.input.keep(s, sb.cost) {
@@ -73,7 +77,7 @@ func (w *worker) startSubscribes(s *session) {
 
 func (w *worker) startSubscribe(sb *subscription) {
 	s, srv, request, token := sb.s, w.srv, *sb.request, sb.token
-	ctx, cancel := context.WithDeadline(srv.ctx, sb.by)
+	ctx, cancel := context.WithDeadline(sb.span.In(srv.ctx), sb.by)
 	sb.cancel = cancel
 	result := subscribed{to: sb}
 	sb.call = srv.subscribes.run(request.Topic, sb.by, func() {
@@ -168,7 +172,7 @@ func (w *worker) leave(sb *subscription) {
 
 // finish releases a subscription that has ended with err and returns the frame that says so.
 func (w *worker) finish(sb *subscription, err error) frame.Frame {
-	w.release(sb)
+	defer w.release(sb)
 	if errors.Is(err, io.EOF) {
 		return frame.Unsubscribed{ID: sb.id, Reason: "until"}
 	}
@@ -178,9 +182,12 @@ func (w *worker) finish(sb *subscription, err error) frame.Frame {
 // errorOf is what the client is told of the error that has ended a subscription.
 func (w *worker) errorOf(sb *subscription, err error) *frame.Error {
 	if no, ok := errors.AsType[denied](err); ok {
-		return frame.Denied("subscribe", sb.id, no.error)
+		e := frame.Denied("subscribe", sb.id, no.error)
+		sb.span.End(e.Reason)
+		return e
 	}
 	e := frame.ErrorOf("subscribe", sb.id, err)
+	sb.span.End(e.Reason)
 	if e.Code == "internal" {
 		w.srv.log.Error("subscription failed", "session", sb.s.name, "id", sb.id, "cause", err)
 	}
@@ -268,6 +275,8 @@ func (w *worker) dispose(sb *subscription) {
 	w.seats[at].generation++
 	w.freeSeats = append(w.freeSeats, at)
 	sb.hungry, sb.group = false, 0
+	sb.span.End("") // errorOf has said why, if it was an error
+	sb.span = nil
 	if sb.call != nil {
 		sb.cancel()
 		w.srv.subscribes.drop(sb.call)

@@ -33,6 +33,7 @@ type writer struct {
 	arena   []byte
 	groups  []group
 	touched []*session
+	firsts  []firstRecord // those composed in this write, where that is traced
 
 	sample sample
 
@@ -147,6 +148,7 @@ func (w *worker) writeOnce(s *session) (n int, wrote written) {
 	if len(w.buf) > 0 {
 		var ok bool
 		if n, ok = w.send(s, w.buf); !ok {
+			w.endFirsts()
 			return n, short
 		}
 		w.measure(n)
@@ -167,6 +169,9 @@ func (w *worker) writeOnce(s *session) (n int, wrote written) {
 	}
 	wrote = writtenOf(n, len(w.buf))
 	w.giveUp(s)
+	if len(w.firsts) > 0 {
+		w.endFirsts()
+	}
 	if cap(w.buf) > bufKeep {
 		w.buf = nil
 	}
@@ -183,6 +188,9 @@ func (w *worker) commit(n int) (end int) {
 		u.sb.sub.Skip(&u.step.batch)
 		w.told(u.sb, u.step.batch.Parts)
 		w.delivered(u.sb.s, &u.step.batch)
+		if u.sb.span != nil {
+			w.composed(u.sb, &u.step.batch)
+		}
 		u.step = nil
 		end = u.end
 	}
@@ -260,6 +268,9 @@ func (w *worker) pull(sb *subscription, budget int) int {
 				w.live(timeOf(b.Parts))
 			}
 			w.delivered(s, &b)
+			if sb.span != nil {
+				w.composed(sb, &b)
+			}
 			budget -= max(b.Bytes, 1)
 		}
 		if b.CaughtUp {

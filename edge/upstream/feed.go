@@ -106,7 +106,7 @@ func (f *feed) stream(ctx context.Context) error {
 	watchdog := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer watchdog.Stop()
 
-	stream, err := r.subscribe.CallServerStream(ctx, connect.NewRequest(f.request()))
+	stream, err := r.subscribe.CallServerStream(ctx, ask(ctx, f.request()))
 	if err == nil {
 		defer func() {
 			cancel(nil)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
@@ -26,7 +25,7 @@ func (s *Source) ReadAt(ctx context.Context, c hub.ChunkID, to int64, limit int,
 	defer cancel()
 	s.metrics.reads.Inc()
 	r := s.next()
-	stream, err := r.subscribe.CallServerStream(streaming, connect.NewRequest(&tailracev1.SubscribeRequest{
+	stream, err := r.subscribe.CallServerStream(streaming, ask(streaming, &tailracev1.SubscribeRequest{
 		Topic: c.Topic, TopicId: c.TopicID, Partitions: []int32{c.Partition},
 		Keys: keysOf(only), KeyScope: tailracev1.KeyScope_KEY_SCOPE_ALL_PARTITIONS,
 		Start: startMessage(at(hub.Position{Partition: c.Partition, Offset: c.From, Epoch: -1})),

@@ -13,6 +13,7 @@ import (
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 // lineTick is how often a line looks for records whose time is over.
@@ -56,6 +57,7 @@ type lineRecord struct {
 	topic  string
 	record *tailracev1.PublishRecord
 	by     time.Time
+	of     *trace.Parent
 }
 
 // OpenPublish returns the way of one socket's records to a service. publish queues a record and never waits: the caller bounds what it has
@@ -63,13 +65,13 @@ type lineRecord struct {
 // error the record is certainly not in the log: hub.ErrUnavailable, *hub.LimitError. Number 0 tells that the line has been idle, and costs nothing any more. hangUp says that nothing
 // follows: what was not sent is refused, what was sent gets its answer. When ctx ends, all does.
 func (s *Source) OpenPublish(ctx context.Context, tell func(n uint64, result *tailracev1.PublishResult, err error)) (
-	publish func(n uint64, topic string, record *tailracev1.PublishRecord, by time.Time), hangUp func(),
+	publish func(n uint64, topic string, record *tailracev1.PublishRecord, by time.Time, of *trace.Parent), hangUp func(),
 ) {
 	l := &line{source: s, ctx: ctx, tell: tell, wake: make(chan struct{}, 1), owed: map[uint64]struct{}{}}
 	return l.publish, l.hangUp
 }
 
-func (l *line) publish(n uint64, topic string, record *tailracev1.PublishRecord, by time.Time) {
+func (l *line) publish(n uint64, topic string, record *tailracev1.PublishRecord, by time.Time, of *trace.Parent) {
 	l.mu.Lock()
 	if !l.running {
 		if l.source.lines.Add(1) > int64(l.source.cfg.PublishStreams) {
@@ -82,7 +84,7 @@ func (l *line) publish(n uint64, topic string, record *tailracev1.PublishRecord,
 		l.ticking = time.AfterFunc(lineTick, l.expire)
 		l.source.running.Go(l.run)
 	}
-	l.waiting = append(l.waiting, lineRecord{n, topic, record, by})
+	l.waiting = append(l.waiting, lineRecord{n, topic, record, by, of})
 	l.mu.Unlock()
 	poke(l.wake)
 }
@@ -228,9 +230,11 @@ func (l *line) send(ctx context.Context, s *publishStream) {
 			l.sent = append(l.sent, r)
 			l.owed[r.n] = struct{}{}
 			l.mu.Unlock()
-			if s.Send(&tailracev1.PublishStreamRequest{Event: &tailracev1.PublishStreamRequest_Publish{Publish: &tailracev1.PublishOne{
-				Id: strconv.FormatUint(r.n, 36), Topic: r.topic, Record: r.record,
-			}}}) != nil {
+			m := &tailracev1.PublishOne{Id: strconv.FormatUint(r.n, 36), Topic: r.topic, Record: r.record}
+			if r.of != nil {
+				m.Traceparent, m.Tracestate = r.of.Traceparent, r.of.Tracestate
+			}
+			if s.Send(&tailracev1.PublishStreamRequest{Event: &tailracev1.PublishStreamRequest_Publish{Publish: m}}) != nil {
 				return // the receiver knows why
 			}
 			idle.Reset(l.linger())

@@ -66,7 +66,7 @@ func openLine(t *testing.T, s *upstream.Source) (publish func(ns ...uint64), han
 	send, hangUp := s.OpenPublish(ctx, a.tell)
 	return func(ns ...uint64) {
 		for _, n := range ns {
-			send(n, "t", &tailracev1.PublishRecord{Value: fmt.Append(nil, n)}, time.Now().Add(time.Minute))
+			send(n, "t", &tailracev1.PublishRecord{Value: fmt.Append(nil, n)}, time.Now().Add(time.Minute), nil)
 		}
 	}, hangUp, a
 }
@@ -306,7 +306,7 @@ func TestALineWithoutAService(t *testing.T) {
 		svc := newScript(t).pipes(takes(new([]string), -1, func(string) bool { return false }, ok))
 		a := &answers{told: map[uint64]string{}}
 		send, _ := newSource(t, nil, svc.address).OpenPublish(t.Context(), a.tell)
-		send(1, "t", &tailracev1.PublishRecord{}, time.Now().Add(500*time.Millisecond))
+		send(1, "t", &tailracev1.PublishRecord{}, time.Now().Add(500*time.Millisecond), nil)
 		await(t, a, map[uint64]string{1: "OUTCOME_UNKNOWN unknown"})
 	})
 	t.Run("too many publish", func(t *testing.T) {
@@ -360,7 +360,7 @@ func TestALineThatNobodyReads(t *testing.T) {
 	a := &answers{told: map[uint64]string{}}
 	send, hangUp := newSource(t, nil, svc.address).OpenPublish(t.Context(), a.tell)
 	for n := range uint64(8) { // more than a stream's window
-		send(n+1, "t", &tailracev1.PublishRecord{Value: make([]byte, 1<<20)}, time.Now().Add(time.Second))
+		send(n+1, "t", &tailracev1.PublishRecord{Value: make([]byte, 1<<20)}, time.Now().Add(time.Second), nil)
 	}
 	await(t, a, map[uint64]string{1: "OUTCOME_UNKNOWN unknown", 8: hub.ErrUnavailable.Error()})
 	hangUp()

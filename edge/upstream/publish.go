@@ -12,6 +12,7 @@ import (
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 // reasonOutcomeUnknown is that of a record that was sent and not answered.
@@ -42,7 +43,9 @@ func (s *Source) publish(ctx context.Context, m *tailracev1.PublishRequest) ([]*
 	var sent atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
 	r := s.next()
-	response, err := r.publish.CallUnary(traced, connect.NewRequest(m))
+	request := connect.NewRequest(m)
+	trace.Inject(ctx, request.Header())
+	response, err := r.publish.CallUnary(traced, request)
 	if err == nil {
 		if n := len(response.Msg.GetResults()); n != len(m.GetRecords()) {
 			return failures(m, unknown(fmt.Sprintf("the service answered %d of %d records", n, len(m.GetRecords())))), nil

@@ -1,11 +1,22 @@
 package upstream
 
 import (
+	"context"
+
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/trace"
 )
+
+// ask is a Subscribe that this edge makes: of the trace of the subscription that it serves, if that alone asked for it; else of none.
+func ask(ctx context.Context, m *tailracev1.SubscribeRequest) *connect.Request[tailracev1.SubscribeRequest] {
+	request := connect.NewRequest(m)
+	trace.Ask(ctx, request.Header())
+	return request
+}
 
 // startMessage is a start as it travels.
 func startMessage(s hub.Start) *tailracev1.Start {

@@ -43,7 +43,7 @@ func (s *Source) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := s.next()
-	stream, err := r.subscribe.CallServerStream(ctx, connect.NewRequest(&tailracev1.SubscribeRequest{
+	stream, err := r.subscribe.CallServerStream(ctx, ask(ctx, &tailracev1.SubscribeRequest{
 		Topic: topic, TopicId: q.TopicID, Partitions: q.Partitions, Keys: q.Keys, KeyScope: keyScopeMessage(q.KeyScope), Start: startMessage(q.Start),
 		// A position that is not in the log becomes the oldest one: so the answer tells that, too.
 		OnOutOfRange: tailracev1.OutOfRangePolicy_OUT_OF_RANGE_POLICY_EARLIEST,

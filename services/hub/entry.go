@@ -113,6 +113,7 @@ type Batch struct {
 	Bytes    int        // of their pieces
 	Slow     SlowPolicy // the slow policy that acted, or began to, as this was pulled; else SlowCatchUp
 	CaughtUp bool       // with this batch every position has reached the end that Started told; once per subscription
+	History  bool       // its first record was read from history, not from the ring
 
 	// For Skip.
 	next Seq

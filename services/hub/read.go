@@ -55,7 +55,10 @@ func (s *Subscription) read(b *Batch, bh *behind) (waits bool) {
 		if s.readRing(b, bh, limit) {
 			continue
 		}
-		if !s.readHistory(b, bh, limit) {
+		had := b.Records
+		more := s.readHistory(b, bh, limit)
+		b.History = b.History || had == 0 && b.Records > 0
+		if !more {
 			return true
 		}
 	}

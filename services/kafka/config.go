@@ -65,6 +65,8 @@ type Config struct {
 	GroupInstance string
 	// CreateDeadLetters is the flag -kafka.create-dead-letters: topics of dead letters that do not exist are created; default true.
 	CreateDeadLetters bool
+	// TraceHeaders gives a published record without a traceparent header that of the span in its call's context, if that is sampled; off by default.
+	TraceHeaders bool
 }
 
 // DefaultConfig returns the defaults, without Bootstrap.

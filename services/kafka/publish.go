@@ -14,6 +14,7 @@ import (
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 const (
@@ -26,6 +27,8 @@ const (
 	publishInfoWait = 2 * time.Second
 	// resultGrace is for how long after PublishTimeout an outcome is waited for.
 	resultGrace = 5 * time.Second
+	// defaultMaxBytes is a topic's max.message.bytes unless it is set (Kafka's message.max.bytes).
+	defaultMaxBytes = 1_048_588
 )
 
 // Publish appends records to a topic and returns one result for each, in order. A failed record does not stop its successors. It waits for
@@ -160,6 +163,9 @@ func (c *Client) begin(ctx context.Context, caller string, to *destination, r *t
 		c.producer.tell(p, refusal(*why))
 		return nil
 	}
+	if c.cfg.TraceHeaders {
+		p.carryTrace()
+	}
 	at := func() int32 {
 		if r.Partition != nil {
 			return *r.Partition
@@ -194,6 +200,16 @@ func (c *Client) begin(ctx context.Context, caller string, to *destination, r *t
 		}
 	}
 	return p
+}
+
+// carryTrace adds the context of the call's span to the record's headers, where that cannot be why the record is refused.
+func (p *pending) carryTrace() {
+	limit := p.settings.maxBytes
+	if limit <= 0 {
+		limit = defaultMaxBytes
+	}
+	p.record = trace.Carry(p.ctx, p.record, limit-batchFrame-p.wire, headerFrame)
+	p.cost, p.wire = weigh(p.record)
 }
 
 func (d *destination) renew(info topicInfo, err error) {

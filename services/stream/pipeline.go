@@ -224,6 +224,9 @@ func (p *pipeline) publish(ctx context.Context, m *tailracev1.PublishOne) {
 		p.mu.Unlock()
 		signal(p.results)
 	}
+	if p.server.cfg.Tracer != nil {
+		ctx, done = p.traced(ctx, m, done)
+	}
 	if why := p.refusal(ctx, m, bytes); why != nil {
 		done(&tailracev1.PublishResult{Result: &tailracev1.PublishResult_Failure{Failure: why}})
 		return

@@ -19,6 +19,13 @@ type streamService struct {
 
 // Publish appends records and tells what became of each.
 func (h *streamService) Publish(ctx context.Context, m *tailracev1.PublishRequest) (*tailracev1.PublishResponse, error) {
+	if h.server.cfg.Tracer != nil {
+		return h.tracedPublish(ctx, m)
+	}
+	return h.publish(ctx, m)
+}
+
+func (h *streamService) publish(ctx context.Context, m *tailracev1.PublishRequest) (*tailracev1.PublishResponse, error) {
 	c := callFrom(ctx)
 	c.topic = m.GetTopic()
 	bytes := proto.Size(m)

@@ -13,6 +13,7 @@ import (
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/services/group"
 	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 // Publisher appends records; Kafka's producer fills it. It may be called concurrently. Callers, by their names, have turns where there is not
@@ -62,6 +63,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Registerer gets the metrics tailrace_stream_… and tailrace_rpc_…. Required.
 	Registerer prometheus.Registerer
+	// Tracer makes spans of publishes and of subscriptions' first records; nil: there are none.
+	Tracer *trace.Tracer
 
 	// MaxInputBytes bounds what requests hold together, as they come over the wire (decoding makes it two to three times as much): until they are
 	// answered, a Subscribe until its stream begins, each message of a PublishStream until it is handed over. What exceeds it is refused, and a

@@ -16,6 +16,7 @@ import (
 	wirev1 "tailrace.dev/tailrace/gen/tailrace/wire/v1"
 	"tailrace.dev/tailrace/services/access"
 	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 // waker is hub.Waker for one stream: a signal of one slot; the handler then pulls.
@@ -37,6 +38,14 @@ func (w *waker) wake() {
 
 // subscribe is StreamService.Subscribe, sending the shadow of its response.
 func (s *Server) subscribe(ctx context.Context, m *tailracev1.SubscribeRequest, out *connect.ServerStream[wirev1.SubscribeResponse]) error {
+	if s.cfg.Tracer != nil {
+		return s.tracedSubscribe(ctx, m, out)
+	}
+	return s.follow(ctx, m, out, nil)
+}
+
+// follow answers a Subscribe. first is the span that ends with the first record, or with the stream; nil: there is none.
+func (s *Server) follow(ctx context.Context, m *tailracev1.SubscribeRequest, out *connect.ServerStream[wirev1.SubscribeResponse], first *trace.Receive) error {
 	c := callFrom(ctx)
 	c.bodyRead()
 	c.topic = m.GetTopic()
@@ -66,6 +75,7 @@ func (s *Server) subscribe(ctx context.Context, m *tailracev1.SubscribeRequest, 
 		heartbeat: want.heartbeat - rand.N(want.heartbeat/10+1), //nolint:gosec // spreads load, guards nothing
 		records:   s.metrics.records.WithLabelValues(s.metrics.topics.Of(c.topic)),
 		bytes:     s.metrics.bytes.WithLabelValues(s.metrics.topics.Of(c.topic)),
+		first:     first,
 	}
 	return r.run(ctx)
 }
@@ -92,6 +102,7 @@ type reader struct {
 	heartbeat  time.Duration
 	records    counter
 	bytes      counter
+	first      *trace.Receive // nil once the first record was sent
 
 	sentAt    time.Time // when anything was sent last
 	toldAt    time.Time // when moved positions were looked for last
@@ -198,6 +209,9 @@ func (r *reader) batch(b *hub.Batch) error {
 		if p.Carried() {
 			if parts, err = r.sendRecords(parts); err != nil {
 				return err
+			}
+			if r.first != nil && r.call.records > 0 {
+				r.endFirst(b)
 			}
 			continue
 		}

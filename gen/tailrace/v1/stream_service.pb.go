@@ -2845,7 +2845,12 @@ type PublishOne struct {
 	// Topic to append to.
 	Topic string `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
 	// The record.
-	Record        *PublishRecord `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"`
+	Record *PublishRecord `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"`
+	// The trace that this publish belongs to, as W3C Trace Context has it: the header fields of that name, for a stream that carries the records of
+	// many traces. Without them, the stream's own metadata count. At most 256 and 512 characters; what is malformed or longer counts as absent.
+	Traceparent string `protobuf:"bytes,4,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// See traceparent.
+	Tracestate    string `protobuf:"bytes,5,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2899,6 +2904,20 @@ func (x *PublishOne) GetRecord() *PublishRecord {
 		return x.Record
 	}
 	return nil
+}
+
+func (x *PublishOne) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
+}
+
+func (x *PublishOne) GetTracestate() string {
+	if x != nil {
+		return x.Tracestate
+	}
+	return ""
 }
 
 // PublishStreamResponse is the result of one record.
@@ -3123,12 +3142,16 @@ const file_tailrace_v1_stream_service_proto_rawDesc = "" +
 	"\apublish\x18\x02 \x01(\v2\x17.tailrace.v1.PublishOneH\x00R\apublishB\a\n" +
 	"\x05event\"8\n" +
 	"\x12PublishStreamStart\x12\"\n" +
-	"\rstop_on_error\x18\x01 \x01(\bR\vstopOnError\"f\n" +
+	"\rstop_on_error\x18\x01 \x01(\bR\vstopOnError\"\xa8\x01\n" +
 	"\n" +
 	"PublishOne\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x122\n" +
-	"\x06record\x18\x03 \x01(\v2\x1a.tailrace.v1.PublishRecordR\x06record\"[\n" +
+	"\x06record\x18\x03 \x01(\v2\x1a.tailrace.v1.PublishRecordR\x06record\x12 \n" +
+	"\vtraceparent\x18\x04 \x01(\tR\vtraceparent\x12\x1e\n" +
+	"\n" +
+	"tracestate\x18\x05 \x01(\tR\n" +
+	"tracestate\"[\n" +
 	"\x15PublishStreamResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x122\n" +
 	"\x06result\x18\x02 \x01(\v2\x1a.tailrace.v1.PublishResultR\x06result*Y\n" +

@@ -1,0 +1,86 @@
+package edge
+
+import (
+	"net/http"
+
+	"tailrace.dev/tailrace/edge/frame"
+	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/trace"
+
+	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+)
+
+// maxCarried is the largest record that is sent with its context beside it: the service has a bound for both together.
+const maxCarried = 3 << 20
+
+// tracePublish begins the span of a publish by socket, nil without a tracer. Where the record's own headers name a trace, it belongs to that.
+func (w *worker) tracePublish(op *frame.Publish) *trace.Publish {
+	t := w.srv.cfg.Tracer
+	if t == nil {
+		return nil
+	}
+	_, span := t.Accept(w.srv.ctx, trace.Parent{}, op.Topic, []*tailracev1.PublishRecord{op.Record})
+	return span
+}
+
+// endPublish ends the span of a publish by socket with its answer.
+func endPublish(span *trace.Publish, result *tailracev1.PublishResult, err error) {
+	if err != nil {
+		e := frame.ErrorOf("publish", "", err)
+		span.Failed(e.Reason, e.Message)
+		return
+	}
+	span.Result(result)
+}
+
+// tracedPost is postRecord, within a span if there is a tracer.
+func (s *Server) tracedPost(r *http.Request, op *frame.Publish) (*tailracev1.Published, *frame.Error) {
+	t := s.cfg.Tracer
+	if t == nil {
+		return s.postRecord(s.ctx, op)
+	}
+	ctx, span := t.Accept(s.ctx, trace.ParentOf(r.Header), op.Topic, []*tailracev1.PublishRecord{op.Record})
+	at, e := s.postRecord(ctx, op)
+	switch {
+	case e == nil:
+		span.Result(&tailracev1.PublishResult{Result: &tailracev1.PublishResult_Published{Published: at}})
+	case e.Outcome == "unknown":
+		span.Unknown(e.Reason, e.Message)
+	default:
+		span.Failed(e.Reason, e.Message)
+	}
+	return at, e
+}
+
+// composed notes that the first record of a subscription is part of what is written next.
+func (w *worker) composed(sb *subscription, b *hub.Batch) {
+	for i := range b.Parts {
+		if p := &b.Parts[i]; p.Kind == hub.Records && p.Lo < p.Hi {
+			first := firstRecord{
+				span: sb.span, partition: p.Partition, offset: p.Meta[p.Lo].Offset, piece: p.Piece(p.Lo, p.Lo+1), history: b.History,
+			}
+			w.firsts = append(w.firsts, first)
+			sb.span = nil
+			return
+		}
+	}
+}
+
+// firstRecord is one that ends the span of its subscription.
+type firstRecord struct {
+	span      *trace.Receive
+	partition int32
+	offset    int64
+	piece     []byte // of an entry, which is immutable
+	history   bool
+}
+
+// endFirsts ends the spans of subscriptions whose first record was written, or given to a socket that takes it later.
+func (w *worker) endFirsts() {
+	for i := range w.firsts {
+		f := &w.firsts[i]
+		f.span.First(f.partition, f.offset, f.piece, f.history)
+	}
+	clear(w.firsts)
+	w.firsts = w.firsts[:0]
+}

@@ -1,0 +1,148 @@
+// Package trace makes OpenTelemetry spans of publishes and of the beginnings of subscriptions, for both processes. It is off unless an endpoint
+// is configured: then there is no Tracer, and the nil Tracer, Publish and Receive cost nothing and do nothing.
+//
+// Contexts travel as W3C Trace Context, in the metadata of RPCs, in the fields of PublishOne, and in the headers of records. Spans follow
+// OpenTelemetry's conventions for messaging. Nothing here is global: no provider, propagator or error handler is registered.
+package trace
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	oteltrace "go.opentelemetry.io/otel/trace"
+)
+
+// Bounds of what waits to be exported. A span that does not fit is dropped; nobody waits for it.
+const (
+	maxQueue      = 2048 // ended spans
+	maxBatch      = 256  // of them in one request
+	batchEvery    = 2 * time.Second
+	exportTimeout = 10 * time.Second // of one batch, with its retries
+	maxValue      = 256              // characters of an attribute: topics have 249 at most, what callers ask for may have more
+	maxLinks      = 32
+)
+
+// defaultPath is that of OTLP over HTTP (OpenTelemetry Protocol, "OTLP/HTTP Request").
+const defaultPath = "/v1/traces"
+
+// Config of a Tracer.
+type Config struct {
+	// Endpoint of an OTLP receiver over HTTP, such as http://127.0.0.1:4318; without a path, /v1/traces. Empty: off. Headers for it, such as
+	// credentials, are taken from OTEL_EXPORTER_OTLP_HEADERS, by the exporter.
+	Endpoint string
+	// Ratio of the traces that begin here and are sampled, from 0 to 1. A caller's trace is sampled if it says so, whatever the ratio.
+	Ratio float64
+
+	Service string       // service.name
+	Logger  *slog.Logger // gets a line when exporting begins to fail, and when it works again
+	// Registerer gets the metrics tailrace_trace_…; nil: none.
+	Registerer prometheus.Registerer
+	// Exporter takes the spans, in the place of Endpoint; for tests.
+	Exporter sdktrace.SpanExporter
+}
+
+// DefaultConfig is off; turned on, it samples everything.
+func DefaultConfig() Config { return Config{Ratio: 1} }
+
+// Validate says which flag cannot be as it is, and what to do.
+func (c *Config) Validate() error {
+	if c.Endpoint != "" {
+		u, err := url.Parse(c.Endpoint)
+		switch {
+		case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
+			return fmt.Errorf("-trace.endpoint %q: want the address of an OTLP receiver over HTTP, such as http://127.0.0.1:4318", c.Endpoint)
+		case u.User != nil:
+			return fmt.Errorf("-trace.endpoint %q: it is printed, so it may have no password; put credentials into OTEL_EXPORTER_OTLP_HEADERS", u.Redacted())
+		}
+	}
+	if !(c.Ratio >= 0 && c.Ratio <= 1) { // not a number is neither
+		return fmt.Errorf("-trace.ratio %v: want from 0 to 1, such as 0.01 for one trace in a hundred", c.Ratio)
+	}
+	return nil
+}
+
+// On says whether there is to be a Tracer.
+func (c *Config) On() bool { return c.Endpoint != "" || c.Exporter != nil }
+
+// Tracer begins spans. Its methods may be called concurrently; those of a nil Tracer do nothing.
+type Tracer struct {
+	tracer   oteltrace.Tracer
+	provider *sdktrace.TracerProvider
+	exporter *exporter
+}
+
+// New returns a Tracer, nil if the configuration is off. Its goroutine exports what has ended, until Shutdown.
+func New(ctx context.Context, cfg Config) (*Tracer, error) {
+	if !cfg.On() {
+		return nil, nil //nolint:nilnil // it is off
+	}
+	e := newExporter(cfg.Logger, cfg.Registerer)
+	if e.to = cfg.Exporter; e.to == nil {
+		to, err := otlp(ctx, cfg.Endpoint, e.client)
+		if err != nil {
+			return nil, fmt.Errorf("trace: %w", err)
+		}
+		e.to = to
+	}
+	attributes, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(semconv.ServiceName(cfg.Service)))
+	if err != nil {
+		return nil, fmt.Errorf("trace: %w", err)
+	}
+	limits := sdktrace.NewSpanLimits()
+	limits.AttributeValueLengthLimit, limits.LinkCountLimit = maxValue, maxLinks
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithResource(attributes),
+		sdktrace.WithRawSpanLimits(limits),
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(cfg.Ratio))),
+		sdktrace.WithSpanProcessor(counted{sdktrace.NewBatchSpanProcessor(e,
+			sdktrace.WithMaxQueueSize(maxQueue), sdktrace.WithMaxExportBatchSize(maxBatch),
+			sdktrace.WithBatchTimeout(batchEvery), sdktrace.WithExportTimeout(exportTimeout),
+		), e.ended}),
+	)
+	return &Tracer{tracer: provider.Tracer("tailrace.dev/tailrace"), provider: provider, exporter: e}, nil
+}
+
+// otlp is the exporter to an endpoint. Its client is ours, so that no connection of it outlives Shutdown.
+func otlp(ctx context.Context, endpoint string, client *http.Client) (sdktrace.SpanExporter, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = defaultPath
+	}
+	return otlptracehttp.New(ctx,
+		otlptracehttp.WithEndpointURL(u.String()),
+		otlptracehttp.WithHTTPClient(client),
+		otlptracehttp.WithTimeout(exportTimeout),
+		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{
+			Enabled: true, InitialInterval: 500 * time.Millisecond, MaxInterval: 3 * time.Second, MaxElapsedTime: exportTimeout,
+		}),
+	)
+}
+
+// Shutdown exports what has ended, until ctx ends: what is left then is given up. It returns when nothing of the Tracer runs any more. Spans that
+// end later are dropped.
+func (t *Tracer) Shutdown(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
+	stop := context.AfterFunc(ctx, t.exporter.giveUp)
+	defer stop()
+	err := t.provider.Shutdown(context.WithoutCancel(ctx))
+	t.exporter.giveUp()
+	t.exporter.client.CloseIdleConnections()
+	if err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	return nil
+}
