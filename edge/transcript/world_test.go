@@ -22,6 +22,7 @@ import (
 	"tailrace.dev/tailrace/services/kafka"
 	"tailrace.dev/tailrace/services/kafka/kafkatest"
 	"tailrace.dev/tailrace/services/stream"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 // backend is what is behind a service: Kafka, or a store in memory that can be made to do what no broker does on demand.
@@ -36,6 +37,8 @@ type settings struct {
 	store bool // a store in memory instead of Kafka
 	edge  edge.Config
 	hub   hub.Config
+	// Of the service and of the edge; nil: none.
+	serviceTraces, edgeTraces *trace.Tracer
 }
 
 func defaultSettings() settings {
@@ -119,6 +122,7 @@ func (w *world) newKafka(t testing.TB) *kafka.Client {
 	cfg.Bootstrap = w.cluster.Bootstrap
 	cfg.WatchInterval = 100 * time.Millisecond
 	cfg.DeletedAfter = 500 * time.Millisecond
+	cfg.TraceHeaders = w.set.serviceTraces != nil
 	c, err := kafka.New(cfg, w.logger("service"), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +164,7 @@ func (w *world) startService() {
 	cfg := w.set.hub
 	cfg.Logger, cfg.Linger = log, 50*time.Millisecond
 	h := hub.New(w.behind, cfg)
-	server := stream.New(stream.Config{Hub: h, Publisher: w.behind, Topics: w.behind, Logger: log, Registerer: prometheus.NewRegistry()})
+	server := stream.New(stream.Config{Hub: h, Publisher: w.behind, Topics: w.behind, Logger: log, Registerer: prometheus.NewRegistry(), Tracer: w.set.serviceTraces})
 	serving, drain := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	life, end := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	var parts sync.WaitGroup
@@ -192,6 +196,7 @@ func (w *world) startEdge() {
 	w.run("hub", w.hub.Run)
 	sockets := w.set.edge
 	sockets.UpstreamAvailable = source.Available
+	sockets.Tracer = w.set.edgeTraces
 	mux := http.NewServeMux()
 	mux.Handle("/", console.Handler())
 	mux.Handle("/api/topics", source.TopicsHandler())

@@ -215,7 +215,7 @@ func TestRunAwaitsALinesLastWord(t *testing.T) {
 		case <-time.After(500 * time.Millisecond): // it would have, long ago
 		}
 	})
-	publish(1, "t", &tailracev1.PublishRecord{}, time.Now().Add(time.Minute))
+	publish(1, "t", &tailracev1.PublishRecord{}, time.Now().Add(time.Minute), nil)
 	<-told
 	<-ran
 }

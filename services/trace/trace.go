@@ -46,6 +46,8 @@ type Config struct {
 	Logger  *slog.Logger // gets a line when exporting begins to fail, and when it works again
 	// Registerer gets the metrics tailrace_trace_…; nil: none.
 	Registerer prometheus.Registerer
+	// Delay is how long an ended span waits for others, to be exported with them; default 2 s.
+	Delay time.Duration
 	// Exporter takes the spans, in the place of Endpoint; for tests.
 	Exporter sdktrace.SpanExporter
 }
@@ -85,6 +87,9 @@ func New(ctx context.Context, cfg Config) (*Tracer, error) {
 	if !cfg.On() {
 		return nil, nil //nolint:nilnil // it is off
 	}
+	if cfg.Delay <= 0 {
+		cfg.Delay = batchEvery
+	}
 	e := newExporter(cfg.Logger, cfg.Registerer)
 	if e.to = cfg.Exporter; e.to == nil {
 		to, err := otlp(ctx, cfg.Endpoint, e.client)
@@ -105,7 +110,7 @@ func New(ctx context.Context, cfg Config) (*Tracer, error) {
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(cfg.Ratio))),
 		sdktrace.WithSpanProcessor(counted{sdktrace.NewBatchSpanProcessor(e,
 			sdktrace.WithMaxQueueSize(maxQueue), sdktrace.WithMaxExportBatchSize(maxBatch),
-			sdktrace.WithBatchTimeout(batchEvery), sdktrace.WithExportTimeout(exportTimeout),
+			sdktrace.WithBatchTimeout(cfg.Delay), sdktrace.WithExportTimeout(exportTimeout),
 		), e.ended}),
 	)
 	return &Tracer{tracer: provider.Tracer("tailrace.dev/tailrace"), provider: provider, exporter: e}, nil

@@ -11,6 +11,7 @@ import (
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/setting"
 	"tailrace.dev/tailrace/services/size"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 // Bounds of the memory budget: a few chunks of history, and more than machines have.
@@ -29,6 +30,7 @@ type Config struct {
 	SlowAfter    time.Duration
 	Edge         edge.Config
 	maxMessage   size.Bytes // Edge.MaxMessageBytes, as it is set
+	Trace        trace.Config
 	LogLevel     string
 	LogFormat    string
 }
@@ -41,6 +43,7 @@ func defaultConfig() Config {
 		MemoryBudget: 256 << 20,
 		SlowAfter:    hub.DefaultConfig().SlowAfter,
 		Edge:         edge.DefaultConfig(),
+		Trace:        trace.DefaultConfig(),
 		LogLevel:     "info",
 		LogFormat:    "auto",
 	}
@@ -97,6 +100,10 @@ func declare(c *Config) *setting.Set {
 	s.Int(&c.Edge.PublishRate, "publish-rate", "Most publishes of one socket in a second, and over HTTP of one address, on average. 0 is any number.", 0, 1_000_000)
 	s.Bytes(&c.maxMessage, "max-message-bytes", "Most bytes of one message from a client.", 1<<10, 64<<20)
 
+	s.Group("Traces")
+	s.String(&c.Trace.Endpoint, "trace.endpoint", "address", "Send OpenTelemetry traces to this OTLP receiver over HTTP, such as http://127.0.0.1:4318. Empty: no traces.")
+	s.Float(&c.Trace.Ratio, "trace.ratio", "Part of the traces that begin here and are sampled. Traces of callers are sampled as they say.", 0, 1)
+
 	s.Group("Log")
 	s.Choice(&c.LogLevel, "log-level", "The least that is logged, on standard error: warn and error are what an operator must act on.", "debug", "info", "warn", "error")
 	s.Choice(&c.LogFormat, "log-format", "auto is text on a terminal and JSON otherwise.", "auto", "text", "json")
@@ -133,6 +140,9 @@ func (c *Config) problems(s *setting.Set) []error {
 	if least := 2*c.Edge.HeartbeatInterval + c.Edge.LifeGrace; c.Edge.StallTimeout < least {
 		problem("-stall-timeout %s%s: want at least %s, which is two times -heartbeat-interval %s and 5s; raise it, or lower that",
 			c.Edge.StallTimeout, s.Where("stall-timeout"), least, c.Edge.HeartbeatInterval)
+	}
+	if err := c.Trace.Validate(); err != nil {
+		errs = append(errs, err)
 	}
 	return errs
 }

@@ -24,6 +24,7 @@ import (
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/ops"
 	"tailrace.dev/tailrace/services/setting"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 // Exit codes, as -help tells them.
@@ -35,6 +36,9 @@ const (
 
 // linger is how long a partition without a subscription is still followed: a page that is reloaded finds its topic warm.
 const linger = 30 * time.Second
+
+// traceTimeout is for how long the end waits for the receiver of traces.
+const traceTimeout = 3 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -87,7 +91,7 @@ func serve(ctx context.Context, cfg *Config, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	p, err := assemble(cfg, logger)
+	p, err := assemble(ctx, cfg, logger)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -120,10 +124,11 @@ type parts struct {
 	source *upstream.Source
 	hub    *hub.Hub
 	edge   *edge.Server
+	tracer *trace.Tracer // nil: off
 	ops    *ops.Server
 }
 
-func assemble(cfg *Config, logger *slog.Logger) (*parts, error) {
+func assemble(ctx context.Context, cfg *Config, logger *slog.Logger) (*parts, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	source, err := upstream.New(upstream.Config{Addresses: cfg.Upstreams, Logger: logger, Registerer: registry})
@@ -135,12 +140,16 @@ func assemble(cfg *Config, logger *slog.Logger) (*parts, error) {
 	})
 	sockets := cfg.Edge
 	sockets.UpstreamAvailable = source.Available
+	cfg.Trace.Service, cfg.Trace.Logger, cfg.Trace.Registerer = "tailrace-edge", logger, registry
+	if sockets.Tracer, err = trace.New(ctx, cfg.Trace); err != nil {
+		return nil, err
+	}
 	server, err := edge.New(sockets, h, source, web(source), logger, registry)
 	if err != nil {
 		return nil, err
 	}
 	return &parts{
-		cfg: cfg, logger: logger, source: source, hub: h, edge: server,
+		cfg: cfg, logger: logger, source: source, hub: h, edge: server, tracer: sockets.Tracer,
 		ops: ops.New(ops.Config{Gatherer: registry, Logger: logger, Detail: func() map[string]string {
 			return map[string]string{"upstream": state(source)}
 		}}),
@@ -208,7 +217,15 @@ func (p *parts) run(ctx context.Context, l listeners) error {
 		return wrap("upstream", p.source.Run(sourceLife))
 	})
 	g.Go(func() error { return wrap("serve ops", p.ops.Run(opsLife, l.ops)) })
-	return g.Wait()
+	err := g.Wait()
+	return errors.Join(err, p.endTraces(rest))
+}
+
+// endTraces exports the last spans, once nothing makes any; what is not taken by then is lost.
+func (p *parts) endTraces(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, traceTimeout)
+	defer cancel()
+	return p.tracer.Shutdown(ctx)
 }
 
 // drain tells the balancer, then every client.

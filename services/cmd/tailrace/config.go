@@ -13,6 +13,7 @@ import (
 	"tailrace.dev/tailrace/services/kafka"
 	"tailrace.dev/tailrace/services/setting"
 	"tailrace.dev/tailrace/services/size"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 // embeddedKafka as -kafka starts a broker inside the process.
@@ -37,6 +38,7 @@ type Config struct {
 	GroupNames   groupNames // -group-names
 	Demo         bool
 	DrainTimeout time.Duration
+	Trace        trace.Config
 	LogLevel     string
 	LogFormat    string
 }
@@ -53,6 +55,7 @@ func defaultConfig() Config {
 		SlowAfter:    hub.DefaultConfig().SlowAfter,
 		MaxGroups:    100,
 		DrainTimeout: 10 * time.Second,
+		Trace:        trace.DefaultConfig(),
 		LogLevel:     "info",
 		LogFormat:    "auto",
 	}
@@ -119,6 +122,10 @@ func declare(c *Config) *setting.Set {
 	s.Duration(&c.SlowAfter, "slow-after", "A reader is slow, and its slow policy acts, when it is this much of a topic's traffic behind.", 100*time.Millisecond, time.Hour)
 	s.Duration(&c.DrainTimeout, "drain-timeout", "How long calls under way may take when the process is told to end.", time.Millisecond, time.Hour)
 
+	s.Group("Traces")
+	s.String(&c.Trace.Endpoint, "trace.endpoint", "address", "Send OpenTelemetry traces to this OTLP receiver over HTTP, such as http://127.0.0.1:4318. Empty: no traces.")
+	s.Float(&c.Trace.Ratio, "trace.ratio", "Part of the traces that begin here and are sampled. Traces of callers are sampled as they say.", 0, 1)
+
 	s.Group("Log")
 	s.Choice(&c.LogLevel, "log-level", "The least that is logged, on standard error: debug has every call, warn and error are what an operator must act on.", "debug", "info", "warn", "error")
 	s.Choice(&c.LogFormat, "log-format", "auto is text on a terminal and JSON otherwise.", "auto", "text", "json")
@@ -155,6 +162,9 @@ func (c *Config) problems(s *setting.Set) []error {
 	}
 	if err := c.Kafka.Validate(); err != nil && strings.TrimSpace(c.Kafka.Bootstrap) != "" {
 		errs = append(errs, setting.Split(err)...)
+	}
+	if err := c.Trace.Validate(); err != nil {
+		errs = append(errs, err)
 	}
 	return append(errs, c.Kafka.CheckProperties(setting.Nearest)...)
 }

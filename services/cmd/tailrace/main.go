@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -24,6 +25,7 @@ import (
 	"tailrace.dev/tailrace/services/ops"
 	"tailrace.dev/tailrace/services/setting"
 	"tailrace.dev/tailrace/services/stream"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 // Exit codes, as -help tells them.
@@ -32,6 +34,9 @@ const (
 	exitFailed = 1
 	exitUsage  = 2
 )
+
+// traceTimeout is for how long the end waits for the receiver of traces.
+const traceTimeout = 3 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -90,7 +95,7 @@ func serve(ctx context.Context, cfg *Config, logger *slog.Logger) (err error) {
 		cfg.Kafka.Bootstrap = broker.Addr()
 		defer broker.Close()
 	}
-	p, err := assemble(cfg, broker, logger)
+	p, err := assemble(ctx, cfg, broker, logger)
 	if err != nil {
 		return errors.Join(err, listeners.Close())
 	}
@@ -134,13 +139,20 @@ type parts struct {
 	hub    *hub.Hub
 	groups *group.Groups
 	stream *stream.Server
+	tracer *trace.Tracer // nil: off
 	ops    *ops.Server
 }
 
-func assemble(cfg *Config, broker *embedded.Broker, logger *slog.Logger) (*parts, error) {
+func assemble(ctx context.Context, cfg *Config, broker *embedded.Broker, logger *slog.Logger) (*parts, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	cfg.Kafka.TraceHeaders = cfg.Trace.On()
 	client, err := kafka.New(cfg.Kafka, logger, registry)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Trace.Service, cfg.Trace.Logger, cfg.Trace.Registerer = "tailrace", logger, registry
+	tracer, err := trace.New(ctx, cfg.Trace)
 	if err != nil {
 		return nil, err
 	}
@@ -156,8 +168,8 @@ func assemble(cfg *Config, broker *embedded.Broker, logger *slog.Logger) (*parts
 		MaxGroups: cfg.MaxGroups, Allowed: cfg.GroupNames.pattern,
 	})
 	return &parts{
-		cfg: cfg, logger: logger, broker: broker, kafka: client, hub: h, groups: groups,
-		stream: stream.New(stream.Config{Groups: groups, Hub: h, Publisher: client, Topics: client, Logger: logger, Registerer: registry}),
+		cfg: cfg, logger: logger, broker: broker, kafka: client, hub: h, groups: groups, tracer: tracer,
+		stream: stream.New(stream.Config{Groups: groups, Hub: h, Publisher: client, Topics: client, Logger: logger, Registerer: registry, Tracer: tracer}),
 		ops: ops.New(ops.Config{
 			Gatherer: registry,
 			Logger:   logger,
@@ -219,7 +231,15 @@ func (p *parts) run(ctx context.Context, l listeners) error {
 	if p.cfg.Demo {
 		g.Go(func() error { return embedded.Demo(serving, p.broker, p.kafka, p.logger) })
 	}
-	return g.Wait()
+	err := g.Wait()
+	return errors.Join(err, p.endTraces(rest))
+}
+
+// endTraces exports the last spans, once nothing makes any; what is not taken by then is lost.
+func (p *parts) endTraces(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, traceTimeout)
+	defer cancel()
+	return p.tracer.Shutdown(ctx)
 }
 
 func wrap(what string, err error) error {
