@@ -326,7 +326,7 @@ func TestOneTraceFromPublisherToConsumer(t *testing.T) {
 			wantLinks(t, &receive, want)
 			wantAttributes(t, &receive, map[string]string{
 				"messaging.system": "kafka", "messaging.destination.name": topic, "messaging.operation.type": "receive",
-				"messaging.destination.partition.id": "0", "messaging.kafka.offset": "0", "tailrace.subscription.source": "history",
+				"messaging.destination.partition.id": "0", "messaging.kafka.offset": "0", "tailrace.subscription.source": "ring", // nobody was there before
 			})
 			_, live := w.socket(t, "/ws/"+topic) // its ring begins behind the record
 			live("caughtup")
