@@ -52,8 +52,11 @@ func (s *Server) tracedPost(r *http.Request, op *frame.Publish) (*tailracev1.Pub
 	return at, e
 }
 
-// composed notes that the first record of a subscription is part of what is written next.
+// composed notes that the first record of a subscription is part of what is written next, if it is the first and there is a span.
 func (w *worker) composed(sb *subscription, b *hub.Batch) {
+	if sb.span == nil {
+		return
+	}
 	for i := range b.Parts {
 		if p := &b.Parts[i]; p.Kind == hub.Records && p.Lo < p.Hi {
 			first := firstRecord{
@@ -77,6 +80,9 @@ type firstRecord struct {
 
 // endFirsts ends the spans of subscriptions whose first record was written, or given to a socket that takes it later.
 func (w *worker) endFirsts() {
+	if len(w.firsts) == 0 {
+		return
+	}
 	for i := range w.firsts {
 		f := &w.firsts[i]
 		f.span.First(f.partition, f.offset, f.piece, f.history)

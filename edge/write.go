@@ -68,6 +68,7 @@ func (w *worker) flush(s *session) {
 			return
 		}
 		n, wrote := w.writeOnce(s)
+		w.endFirsts()
 		switch {
 		case s.state == gone:
 			return
@@ -148,7 +149,6 @@ func (w *worker) writeOnce(s *session) (n int, wrote written) {
 	if len(w.buf) > 0 {
 		var ok bool
 		if n, ok = w.send(s, w.buf); !ok {
-			w.endFirsts()
 			return n, short
 		}
 		w.measure(n)
@@ -169,9 +169,6 @@ func (w *worker) writeOnce(s *session) (n int, wrote written) {
 	}
 	wrote = writtenOf(n, len(w.buf))
 	w.giveUp(s)
-	if len(w.firsts) > 0 {
-		w.endFirsts()
-	}
 	if cap(w.buf) > bufKeep {
 		w.buf = nil
 	}
@@ -188,9 +185,7 @@ func (w *worker) commit(n int) (end int) {
 		u.sb.sub.Skip(&u.step.batch)
 		w.told(u.sb, u.step.batch.Parts)
 		w.delivered(u.sb.s, &u.step.batch)
-		if u.sb.span != nil {
-			w.composed(u.sb, &u.step.batch)
-		}
+		w.composed(u.sb, &u.step.batch)
 		u.step = nil
 		end = u.end
 	}
@@ -268,9 +263,7 @@ func (w *worker) pull(sb *subscription, budget int) int {
 				w.live(timeOf(b.Parts))
 			}
 			w.delivered(s, &b)
-			if sb.span != nil {
-				w.composed(sb, &b)
-			}
+			w.composed(sb, &b)
 			budget -= max(b.Bytes, 1)
 		}
 		if b.CaughtUp {

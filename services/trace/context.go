@@ -35,7 +35,7 @@ func ParentOf(h http.Header) Parent {
 	return Parent{h.Get(Traceparent), strings.Join(h.Values(Tracestate), ",")}
 }
 
-// Get, Set and Keys make Parent what propagators read and write.
+// Get returns a field. With Set and Keys it makes Parent what propagators read and write.
 func (p *Parent) Get(key string) string {
 	switch {
 	case key == Traceparent && len(p.Traceparent) <= maxTraceparent:
