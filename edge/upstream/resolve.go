@@ -47,6 +47,8 @@ func (s *Source) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 		Topic: topic, TopicId: q.TopicID, Partitions: q.Partitions, Keys: q.Keys, KeyScope: keyScopeMessage(q.KeyScope), Start: startMessage(q.Start),
 		// A position that is not in the log becomes the oldest one: so the answer tells that, too.
 		OnOutOfRange: tailracev1.OutOfRangePolicy_OUT_OF_RANGE_POLICY_EARLIEST,
+		// What comes after the answer is of no interest.
+		Stop: &tailracev1.Stop{Records: 1},
 	}))
 	if err != nil {
 		return hub.Resolved{}, s.callError(ctx, r, topic, err)

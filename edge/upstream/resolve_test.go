@@ -144,7 +144,7 @@ func TestResolveAsksForTheSame(t *testing.T) {
 			ok = p.GetPartition() == 4 && p.GetOffset() == 3 && p.GetLeaderEpoch() == 6 && start.GetPositions().GetMissing() == tailracev1.MissingPosition_MISSING_POSITION_LATEST
 		default:
 		}
-		if !ok {
+		if !ok || m.GetStop().GetRecords() != 1 {
 			t.Errorf("%+v: asked %v", q, m)
 		}
 	}

@@ -24,6 +24,7 @@ type call struct {
 
 	// What a handler tells of its stream.
 	session string // its name in the log, once it has started
+	stretch bool   // it reads a stretch of a log and ends by itself: its two lines are for debugging
 	topic   string
 	records int64
 	bytes   int64

@@ -158,7 +158,7 @@ func startHub(t testing.TB, ln net.Listener, grace time.Duration, hubCfg hub.Con
 }
 
 // ended is what the line of a session's end has, in its order.
-var ended = regexp.MustCompile(`^time=\S+ level=(INFO|ERROR) msg="session ended" session=(\w+) kind=\w+ procedure=\S+ protocol=\S+ peer=\S+ (topic=\S+ )?` +
+var ended = regexp.MustCompile(`^time=\S+ level=(DEBUG|INFO|ERROR) msg="session ended" session=(\w+) kind=\w+ procedure=\S+ protocol=\S+ peer=\S+ (topic=\S+ )?` +
 	`code=[a-z_]+ reason=[A-Z_]+ initiator=(client|server) (cause=("([^"\\]|\\.)*"|\S+) )?duration=\S+ records=\d+ bytes=\d+\n$`)
 
 // auditLog holds every test's log against the table of services/README.md: each session has one line of its start and one of its end, with the documented

@@ -139,6 +139,8 @@ func (o *observer) WrapStreamingHandler(next connect.StreamingHandlerFunc) conne
 			level, what = slog.LevelDebug, callEnded
 		case c.session == "":
 			what = sessionRefused
+		case c.stretch:
+			level = slog.LevelDebug
 		}
 		o.log(ctx, level, what, procedure, conn.Peer(), c, v, err)
 		if v.reason == ReasonDone {
@@ -157,7 +159,11 @@ func (o *observer) WrapStreamingClient(next connect.StreamingClientFunc) connect
 func (o *observer) started(ctx context.Context, procedure string, peer connect.Peer, more ...slog.Attr) {
 	c := callFrom(ctx)
 	c.session = newName()
-	o.logger.LogAttrs(ctx, slog.LevelInfo, "session started", append(identify(procedure, peer, c), more...)...)
+	level := slog.LevelInfo
+	if c.stretch {
+		level = slog.LevelDebug
+	}
+	o.logger.LogAttrs(ctx, level, "session started", append(identify(procedure, peer, c), more...)...)
 }
 
 // newName is chosen by chance, so that names of all replicas and runs differ.

@@ -64,6 +64,7 @@ func (s *Server) follow(ctx context.Context, m *tailracev1.SubscribeRequest, out
 	}
 	defer sub.Close()
 	s.input.leave(c) // a stream may live for days
+	c.stretch = m.GetStop() != nil
 	s.observer.started(ctx, tailracev1connect.StreamServiceSubscribeProcedure, out.Conn().Peer(),
 		slog.Int("partitions", len(sub.Started().Partitions)), slog.Int("keys", len(m.GetKeys())))
 

@@ -179,6 +179,17 @@ func TestStartAndEndAreOneLineEach(t *testing.T) {
 	if got := s.log.lines("session ended", "topic=orders", "code=canceled", "reason=CANCELED", "initiator=client", "records=1", "bytes=", "duration="); len(got) != 1 {
 		t.Errorf("got %v", s.log.lines("session ended"))
 	}
+	if got := s.log.lines("level=INFO", "session "); len(got) != 2 {
+		t.Errorf("got %v, want both lines at info", got)
+	}
+	// What reads a stretch of the log is a matter of debugging: an edge does so for each start.
+	stretch := earliest(orders())
+	stretch.Stop = &tailracev1.Stop{Records: 1}
+	subscribe(t, s.client(connect.WithGRPC()), stretch).records(1)
+	eventually(t, "the line of the end", func() bool { return len(s.log.lines("session ended", "reason=DONE", "level=DEBUG")) == 1 })
+	if got := s.log.lines("level=DEBUG", "session started"); len(got) != 1 {
+		t.Errorf("got %v, want the line of its start for debugging", got)
+	}
 	eventually(t, "no stream open", func() bool { return s.metric("tailrace_stream_open") == 0 })
 	if n := s.metric("tailrace_stream_ended_total", "canceled", "client"); n != 1 {
 		t.Errorf("the metric says %v ends", n)
