@@ -94,9 +94,9 @@ var ownProperties = map[string]string{
 	"bootstrap.servers":                     "use -kafka",
 	"metadata.broker.list":                  "use -kafka",
 	"client.id":                             "names this service and its role in the broker's logs and quotas",
-	"group.id":                              "broadcast never joins a group",
-	"group.instance.id":                     "broadcast never joins a group",
-	"group.protocol":                        "broadcast never joins a group",
+	"group.id":                              "broadcast never joins a group, and who consumes names its own",
+	"group.instance.id":                     "use -kafka.group-instance",
+	"group.protocol":                        "use -kafka.group-protocol",
 	"isolation.level":                       "use -kafka.isolation: consumers and offset look-ups must agree",
 	"auto.offset.reset":                     "a position out of range is told as a gap, never skipped silently",
 	"enable.auto.commit":                    "positions belong to the client; nothing is stored in Kafka",
@@ -120,13 +120,16 @@ var ownProperties = map[string]string{
 	"transactional.id":                      "the producer is not transactional",
 	"delivery.report.only.error":            "every record gets its answer",
 	"enable.gapless.guarantee":              "a failed record does not stop its successors",
-	"max.poll.interval.ms":                  "broadcast never joins a group",
+	"max.poll.interval.ms":                  "members of groups poll at all times, however slow their workers are",
+	"session.timeout.ms":                    "records of a process that was killed are at others within 6 s; with -kafka.group-protocol consumer it is the broker's",
+	"heartbeat.interval.ms":                 "it belongs to the session timeout",
+	"topic.metadata.refresh.interval.ms":    "groups find added partitions by it",
 	"offset.store.method":                   "positions belong to the client; nothing is stored in Kafka",
 	"fetch.queue.backoff.ms":                "at its default of one second it stalls bulk reads",
 	"queued.max.messages.kbytes":            "memory is bounded by it",
 	"fetch.wait.max.ms":                     "the time to the first record depends on it",
 	"enable.metrics.push":                   "clients push nothing to the broker",
-	"partition.assignment.strategy":         "broadcast never joins a group",
+	"partition.assignment.strategy":         "groups are cooperative, see -kafka.group-protocol",
 	"queuing.strategy":                      "order within a partition depends on it",
 	"max.in.flight":                         "order and idempotence depend on it",
 	"transaction.timeout.ms":                "the producer is not transactional",
@@ -161,7 +164,7 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("-kafka.isolation %q: want %s or %s", c.Isolation, ReadCommitted, ReadUncommitted))
 	}
 	if c.GroupProtocol != "classic" && c.GroupProtocol != "consumer" {
-		return fmt.Errorf("-kafka.group-protocol %q: want classic or consumer", c.GroupProtocol)
+		errs = append(errs, fmt.Errorf("-kafka.group-protocol %q: want classic or consumer", c.GroupProtocol))
 	}
 	for _, r := range []struct {
 		name         string

@@ -26,6 +26,7 @@ func TestConfigErrorsNameFlagAndValue(t *testing.T) {
 		{func(c *kafka.Config) { c.Linger = time.Minute }, []string{"Config.Linger"}},
 		{func(c *kafka.Config) { c.PublishBytes = 1 }, []string{"Config.PublishBytes 1"}},
 		{func(c *kafka.Config) { c.DeletedAfter = 0 }, []string{"Config.DeletedAfter"}},
+		{func(c *kafka.Config) { c.GroupProtocol, c.Consumers, c.Isolation = "eager", 0, "both" }, []string{`-kafka.group-protocol "eager"`, "-kafka.consumers 0", `-kafka.isolation "both"`}},
 	} {
 		cfg := kafka.DefaultConfig()
 		cfg.Bootstrap = "127.0.0.1:9092"

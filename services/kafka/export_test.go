@@ -137,6 +137,7 @@ func OwnSettings() []string {
 		func(c Config) *confluent.ConfigMap { return c.reader(nil) },
 		func(c Config) *confluent.ConfigMap { return c.producer(nil) },
 		func(c Config) *confluent.ConfigMap { return c.admin(nil) },
+		func(c Config) *confluent.ConfigMap { return c.member(nil, "g") },
 	} {
 		c := DefaultConfig()
 		for k := range *settings(c) {
