@@ -131,7 +131,7 @@ func (s *Set) parseFile(r io.Reader, set func(name, value string) error) error {
 		case name == fileFlag:
 			s.problem("%s:%d: a file cannot name another", s.file, s.source.line)
 		case x == nil || x.action:
-			s.problem("%s:%d: %s is no setting%s", s.file, s.source.line, quote(name), didYouMean(nearest(name, s.names(false)), ""))
+			s.problem("%s:%d: %s is no setting%s", s.file, s.source.line, quote(masked(name)), didYouMean(nearest(name, s.names(false)), ""))
 		case x.from.kind == fromFlag || x.from.kind == fromEnvironment:
 		case name == line && !x.IsBoolFlag():
 			s.problem("%s:%d: %s: its value is missing", s.file, s.source.line, quote(name))

@@ -10,15 +10,15 @@ import (
 	"text/tabwriter"
 )
 
-// WriteProblems tells a user what is wrong with the settings, a line each.
+// WriteProblems tells a user what is wrong with the settings, a line each, without the passwords of URLs.
 func (s *Set) WriteProblems(w io.Writer, problems []error) {
 	if len(problems) == 1 {
-		_, _ = fmt.Fprintf(w, "%s: %v\n", s.program, problems[0])
+		_, _ = fmt.Fprintf(w, "%s: %s\n", s.program, redact(problems[0].Error()))
 		return
 	}
 	_, _ = fmt.Fprintf(w, "%s: %d problems with the configuration:\n", s.program, len(problems))
 	for _, p := range problems {
-		_, _ = fmt.Fprintf(w, "  %v\n", p)
+		_, _ = fmt.Fprintf(w, "  %s\n", redact(p.Error()))
 	}
 }
 

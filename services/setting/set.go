@@ -200,10 +200,27 @@ func variable(name string) string {
 // maxShown is how many bytes of a value a problem shows.
 const maxShown = 120
 
-// password of a URL.
-var password = regexp.MustCompile(`://[^/@\s]*@`)
+// password of a URL. It may have an @ or a / that should have been escaped, so that the longest counts.
+var password = regexp.MustCompilePOSIX(`://([^/@[:space:]]*|[^,"[:space:]]*)@`)
 
 func redact(text string) string { return password.ReplaceAllString(text, "://***@") }
+
+// named are the beginnings of lines that can be a setting's or a property's name. Others may be a secret that was broken into lines, such as a key
+// in PEM.
+var named = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,63}\b`)
+
+// masked is a line without what stands behind a name at its beginning.
+func masked(line string) string {
+	name := named.FindString(line)
+	switch rest := line[len(name):]; {
+	case name == "":
+	case rest == "" || rest == ":":
+		return line
+	case strings.ContainsAny(rest[:1], ": \t"):
+		return name + "***"
+	}
+	return "***"
+}
 
 func quote(text string) string {
 	text = redact(text)

@@ -94,6 +94,8 @@ func TestEveryKindHasItsLimits(t *testing.T) {
 		{"-list=a,bad", `-list "a,bad": want a good one`},
 		{"-pair=a=b=c", ""},
 		{"-pair=ab", `-pair "ab": want name=value, such as security.protocol=ssl`},
+		{"-pair=password hunter2", `-pair "password***": want name=value, such as security.protocol=ssl`},
+		{"-pair=a=b\nMIIEvQIBADANBgkqhkiG9w0B\nAQ==", `-pair "a=b\n***\n***==": want name=value, such as security.protocol=ssl`},
 		{"-name=" + strings.Repeat("x", 5000), ""},
 		{"-count=" + strings.Repeat("7", 5000), `-count "` + strings.Repeat("7", 120) + `"… (5000 bytes): want a whole number, 1 to 10`},
 		{"-coun=1", `unknown flag -coun, did you mean -count?; -help lists them`},
@@ -144,6 +146,30 @@ FILE:7: a file cannot name another`
 	}
 	if got := log.String(); !strings.Contains(got, "wait_time=1s") || !strings.Contains(got, "from.the_word=TAILRACE_THE_WORD") || strings.Contains(got, "from.ratio") {
 		t.Errorf("got %s", got)
+	}
+}
+
+// What does not look like the name of a setting may be part of a secret, as where a key in PEM was pasted into the file.
+func TestProblemsShowNoSecret(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(file, []byte("pair password=-----BEGIN\nMIIEhunter2vQIBADANBgkqh\nhunter2/Q==\npassword:hunter2\nlisten: 127.0.0.1:1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, s := declare()
+	_, problems := s.Parse([]string{"-config", file}, nil)
+	want := `FILE:2: "***" is no setting
+FILE:3: "***" is no setting
+FILE:4: "password***" is no setting
+FILE:5: "listen:" is no setting, did you mean listen?`
+	if got := strings.ReplaceAll(texts(problems), file, "FILE"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	for _, url := range []string{"http://me:hunter2@a", "http://me:hun@hunter2@a", "http://me:/hunter2@a", "ftp://me:a,hunter2@a/x"} {
+		var out bytes.Buffer
+		s.WriteProblems(&out, []error{errors.New("-name \"" + url + "\": no"), errors.New(url)})
+		if got := out.String(); strings.Contains(got, "hunter2") || strings.Count(got, "://***@a") != 2 {
+			t.Errorf("%s: got %s", url, got)
+		}
 	}
 }
 

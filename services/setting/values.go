@@ -245,13 +245,16 @@ func (p pairs) String() string {
 	return strings.Join(out, " ")
 }
 
-// Mask hides the secrets of name=value, one a line.
+// Mask hides the secrets of name=value, one a line, and all of a line but its name where the equals sign is missing.
 func (p pairs) Mask(text string) string {
 	var out []string
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if k, v, ok := strings.Cut(line, "="); ok {
-			line = k + "=" + p.mask(k, v)
+			k = strings.TrimSpace(k)
+			line = masked(k) + "=" + p.mask(k, v)
+		} else {
+			line = masked(line)
 		}
 		out = append(out, line)
 	}

@@ -60,10 +60,10 @@ func (c *Config) Validate() error {
 	if c.Endpoint != "" {
 		u, err := url.Parse(c.Endpoint)
 		switch {
+		case err == nil && u.User != nil:
+			return fmt.Errorf("-trace.endpoint %q: it is printed, so it may have no password; put credentials into OTEL_EXPORTER_OTLP_HEADERS", u.Redacted())
 		case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
 			return fmt.Errorf("-trace.endpoint %q: want the address of an OTLP receiver over HTTP, such as http://127.0.0.1:4318", c.Endpoint)
-		case u.User != nil:
-			return fmt.Errorf("-trace.endpoint %q: it is printed, so it may have no password; put credentials into OTEL_EXPORTER_OTLP_HEADERS", u.Redacted())
 		}
 	}
 	if !(c.Ratio >= 0 && c.Ratio <= 1) { // not a number is neither

@@ -69,6 +69,8 @@ func TestConfigurationsAreRefused(t *testing.T) {
 		{trace.Config{Endpoint: "grpc://a:1"}, []string{"-trace.endpoint", "grpc://a:1"}},
 		{trace.Config{Endpoint: "http://a:1/?x=y"}, []string{"-trace.endpoint"}},
 		{trace.Config{Endpoint: "http://me:secret@a:1"}, []string{"-trace.endpoint", "OTEL_EXPORTER_OTLP_HEADERS"}},
+		{trace.Config{Endpoint: "grpc://me:secret@a:1"}, []string{"-trace.endpoint", "OTEL_EXPORTER_OTLP_HEADERS"}},
+		{trace.Config{Endpoint: "https://me:secret@a:1/?x=y"}, []string{"-trace.endpoint", "OTEL_EXPORTER_OTLP_HEADERS"}},
 		{trace.Config{Ratio: -0.1}, []string{"-trace.ratio", "-0.1", "0 to 1"}},
 		{trace.Config{Ratio: 1.5}, []string{"-trace.ratio", "1.5"}},
 	} {

@@ -157,7 +157,11 @@ func (c *Config) problems(s *setting.Set) []error {
 	if c.Demo && !c.Embedded() {
 		problem("-demo%s: it writes to a topic, which it does with the embedded broker only, but -kafka is %q; leave it out, or use -kafka %s", s.Where("demo"), c.Kafka.Bootstrap, embeddedKafka)
 	}
-	if bad := badServer(c.Kafka.Bootstrap); bad != "" && !c.Embedded() {
+	switch bad := badServer(c.Kafka.Bootstrap); {
+	case bad == "" || c.Embedded():
+	case strings.Contains(c.Kafka.Bootstrap, "@"):
+		problem("-kafka%s: servers have no user and password; put them into -kafka.property sasl.username=… and sasl.password=…", s.Where("kafka"))
+	default:
 		problem("-kafka %q%s: %s; want host:port, separated by commas, such as broker-1:9092,broker-2:9092", c.Kafka.Bootstrap, s.Where("kafka"), bad)
 	}
 	if err := c.Kafka.Validate(); err != nil && strings.TrimSpace(c.Kafka.Bootstrap) != "" {
