@@ -159,7 +159,7 @@ func (h *Hub) letGo(t *Topic) {
 // forget lets go of a topic that nobody needs. mu is held.
 func (h *Hub) forget(t *Topic) {
 	if h.topics[t.name] == t {
-		delete(h.topics, t.name)
+		h.takeOut(t)
 	}
 	delete(h.retired, t)
 	h.history.forget(t)

@@ -118,6 +118,9 @@ type Hub struct {
 	topics  map[string]*Topic
 	retired map[*Topic]struct{} // deleted, and not let go of yet
 	stopped bool                // Run has ended, or ends
+	others  int64               // records of topics without a label of their own that are not in topics any more
+
+	labels *label.Set // of topics, in metrics
 }
 
 // New returns an idle hub over src; Run makes it work.
@@ -125,6 +128,7 @@ func New(src Source, cfg Config) *Hub {
 	h := &Hub{
 		src: src, filters: src.FiltersHistory(), cfg: cfg.withDefaults(),
 		topics: map[string]*Topic{}, retired: map[*Topic]struct{}{}, keep: make(chan struct{}, 1), began: time.Now(),
+		labels: label.NewSet(label.Topics),
 	}
 	h.log = h.cfg.Logger
 	h.segmentAge = int64(h.cfg.Retain / 8)
@@ -132,7 +136,7 @@ func New(src Source, cfg Config) *Hub {
 	h.news.signal = make(chan struct{}, runtime.GOMAXPROCS(0))
 	h.history.init(src, h.cfg.HistoryReaders, h.checkBudget, h.cfg.MemoryBudget/chunkShare)
 	if h.cfg.Registerer != nil {
-		h.cfg.Registerer.MustRegister(&collector{h, label.NewSet(label.Topics)})
+		h.cfg.Registerer.MustRegister(&collector{h})
 	}
 	return h
 }

@@ -2,9 +2,11 @@ package hub_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -155,4 +157,71 @@ func TestTopicsBeyondTheBoundShareALabel(t *testing.T) {
 			t.Errorf("%d labels, %v subscriptions of others, %v in all; want %d, 20, %d", len(got), got[label.Other], sum, label.Topics+1, label.Topics+20)
 		}
 	})
+}
+
+// TestTheCounterOfOthersDoesNotGoDown: when one of the topics that share a label is let go of, what came of it still counts.
+func TestTheCounterOfOthersDoesNotGoDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLagging(t)
+		for n := range label.Topics {
+			name := "t" + strconv.Itoa(n)
+			l.src.CreateTopic(name, 1)
+			l.subscribe(hub.Request{Topic: name})
+		}
+		gathered(t, l.reg, "tailrace_hub_records_total") // all that have a label are met
+		want := func(when string, records float64, topics int) {
+			t.Helper()
+			synctest.Wait()
+			if got := gathered(t, l.reg, "tailrace_hub_records_total")[label.Other]; got != records {
+				t.Errorf("%s: %v records of others, want %v", when, got, records)
+			}
+			if got := l.hub.Stats().Topics; got != topics {
+				t.Errorf("%s: %d topics, want %d", when, got, topics)
+			}
+		}
+		l.src.CreateTopic("x", 1)
+		l.src.CreateTopic("y", 1)
+		x := l.subscribe(hub.Request{Topic: "x"})
+		l.subscribe(hub.Request{Topic: "y"})
+		l.src.Append("x", 0, texts("k", 3)...)
+		l.src.Append("y", 0, texts("k", 2)...)
+		want("with both", 5, label.Topics+2)
+		x.Close()
+		<-time.After(10 * hub.DefaultConfig().Linger)
+		want("when one is gone", 5, label.Topics+1)
+		l.subscribe(hub.Request{Topic: "x"})
+		l.src.Append("x", 0, texts("k", 1)...)
+		want("when it is back", 6, label.Topics+2)
+		l.src.CreateTopic("x", 1)
+		l.src.DeleteTopic("x")
+		l.src.CreateTopic("x", 1)
+		l.subscribe(hub.Request{Topic: "x"})
+		want("when it was deleted and is there again", 6, label.Topics+2)
+	})
+}
+
+// watched is a Source that tells when something is asked for.
+type watched struct {
+	hub.Source
+	asked func()
+}
+
+func (w *watched) Resolve(ctx context.Context, topic string, q hub.Query) (hub.Resolved, error) {
+	w.asked()
+	return w.Source.Resolve(ctx, topic, q)
+}
+
+// TestNamesThatNoTopicHasAreNoLabels: who asks for topics that do not exist takes no labels from those that do.
+func TestNamesThatNoTopicHasAreNoLabels(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	asked := 0
+	h := hub.New(&watched{hubtest.New(), func() {
+		asked++
+		if got := gathered(t, reg, "tailrace_hub_subscriptions"); len(got) != 0 {
+			t.Errorf("got %v, want nothing of a topic that may not exist", got)
+		}
+	}}, hub.Config{Registerer: reg})
+	if _, err := h.Subscribe(t.Context(), hub.Request{Topic: "nowhere"}, deaf{}, 0); !errors.Is(err, hub.ErrUnknownTopic) || asked == 0 {
+		t.Errorf("got %v, asked %d times, want %v", err, asked, hub.ErrUnknownTopic)
+	}
 }

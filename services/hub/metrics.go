@@ -7,10 +7,7 @@ import (
 )
 
 // collector reads the hub's counters when metrics are asked for, so that the path of a record has none of its own.
-type collector struct {
-	hub    *Hub
-	topics *label.Set
-}
+type collector struct{ hub *Hub }
 
 var (
 	descTopics        = desc("topics", "Topics with a subscription, or lingering.")
@@ -79,8 +76,12 @@ type topicFigures struct{ subscriptions, away, records, lagMost, lagSum int64 }
 
 func (c *collector) byLabel() map[string]topicFigures {
 	all := map[string]topicFigures{}
-	for _, t := range c.hub.liveTopics() {
-		name := c.topics.Of(t.name)
+	topics, others := c.hub.liveTopics()
+	if others > 0 {
+		all[label.Other] = topicFigures{records: others}
+	}
+	for _, t := range topics {
+		name := c.hub.labels.Of(t.name)
 		of := all[name]
 		most, sum := t.lags()
 		of.subscriptions += int64(t.watched.Load())
@@ -93,13 +94,23 @@ func (c *collector) byLabel() map[string]topicFigures {
 	return all
 }
 
-// liveTopics leaves out topics that were deleted, whose names may be in use again.
-func (h *Hub) liveTopics() []*Topic {
+// liveTopics leaves out topics that were deleted, whose names may be in use again, and those of which nobody knows yet whether they exist. others is
+// how many records those had that are gone, as long as they shared a label: their counter must not go down.
+func (h *Hub) liveTopics() (ts []*Topic, others int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	ts := make([]*Topic, 0, len(h.topics))
 	for _, t := range h.topics {
-		ts = append(ts, t)
+		if t.Count() > 0 {
+			ts = append(ts, t)
+		}
 	}
-	return ts
+	return ts, h.others
+}
+
+// takeOut takes a topic out of topics. mu is held.
+func (h *Hub) takeOut(t *Topic) {
+	delete(h.topics, t.name)
+	if n := t.records.Load(); n > 0 && h.labels.Of(t.name) == label.Other {
+		h.others += n
+	}
 }

@@ -154,6 +154,7 @@ func (h *Hub) pin(t **Topic, name string) error {
 	}
 	at := h.topics[name]
 	if at != nil && at.deleted.Load() {
+		h.takeOut(at)
 		h.retired[at] = struct{}{}
 		at = nil
 	}
