@@ -5,10 +5,12 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -120,7 +122,19 @@ func TestThePageShowsFigures(t *testing.T) {
 	}
 	s := ops.New(ops.Config{Gatherer: reg, Logger: slog.New(slog.DiscardHandler), Detail: func() map[string]string { return map[string]string{"kafka": "up"} }})
 	s.Reached()
-	server := httptest.NewServer(s.Handler())
+	var hangs, fails atomic.Bool
+	var failed atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/metrics" && fails.Load():
+			failed.Add(1)
+			http.Error(w, "no metrics", http.StatusInternalServerError)
+		case r.URL.Path == "/metrics" && hangs.Load():
+			<-r.Context().Done()
+		default:
+			s.Handler().ServeHTTP(w, r)
+		}
+	}))
 	defer server.Close()
 	ctx := tab(t, server.URL, 390, 844)
 
@@ -140,6 +154,21 @@ func TestThePageShowsFigures(t *testing.T) {
 		t.Errorf("the page sticks out by %v pixels", wide)
 	}
 	s.Drain()
+	await(t, ctx, `document.getElementById('state').textContent === 'not ready, kafka up'`)
+	hangs.Store(true)
+	await(t, ctx, `document.getElementById('state').textContent.startsWith('does not answer since ')`)
+	since := eval[string](t, ctx, `document.getElementById('state').textContent`)
+	fails.Store(true)
+	for deadline := time.Now().Add(patience); failed.Load() < 2; <-time.After(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the page has not asked again")
+		}
+	}
+	if now := eval[string](t, ctx, `document.getElementById('state').textContent`); now != since {
+		t.Errorf("got %q, want %q still", now, since)
+	}
+	hangs.Store(false)
+	fails.Store(false)
 	await(t, ctx, `document.getElementById('state').textContent === 'not ready, kafka up'`)
 	if *screenshots != "" {
 		var png []byte
