@@ -41,8 +41,12 @@ func (c *Client) Publish(ctx context.Context, topic string, records []*tailracev
 
 // PublishAs is Publish for a caller that makes several calls at once: they share its turns, so that it gets no more than others do.
 func (c *Client) PublishAs(ctx context.Context, caller, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error) {
+	began := time.Now()
 	to, err := c.prepare(ctx, topic)
 	if err != nil {
+		for range records {
+			c.metrics.told(outcomeRefused, began)
+		}
 		return nil, fmt.Errorf("publish: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.PublishTimeout+resultGrace)
