@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+	"tailrace.dev/tailrace/services/hub"
 )
 
 // Bounds of what is remembered of logs.
@@ -16,8 +17,8 @@ const (
 	describedMost = 1000 // topics; all are forgotten then
 )
 
-// descriptions are what services said of topics a moment ago. It costs them several questions to Kafka each time, and when an edge has lost its
-// memory all its clients come back at once. Where a log begins may have moved on since: that is found out when it is read.
+// descriptions are what services said of topics a moment ago. It costs them several questions to Kafka each time; when an edge has lost its
+// memory all its clients come back at once, and many pages may be open. Where a log begins may have moved on since: that is found out when it is read.
 type descriptions struct {
 	mu     sync.Mutex
 	topics map[string]*description
@@ -26,31 +27,37 @@ type descriptions struct {
 // description is one answer, also while it is waited for.
 type description struct {
 	asked time.Time
-	done  chan struct{}     // closed when the rest is valid
-	topic *tailracev1.Topic // nil: the service does not say
-	left  bool              // the one who asked has gone; what it got is nobody else's answer
+	done  chan struct{} // closed when the rest is valid
+	topic *tailracev1.Topic
+	err   error // as the hub knows it; nil: there is a topic
+	left  bool  // the one who asked has gone; what it got is nobody else's answer
 }
 
-// describe returns what a service knows of a topic's log, nil if it does not say. All who ask within a second have one answer.
-func (s *Source) describe(ctx context.Context, r *replica, topic string) *tailracev1.Topic {
+// describe returns what a service knows of a topic. All who ask within a second have one answer, also where it is that there is no such topic.
+func (s *Source) describe(ctx context.Context, r *replica, topic string) (*tailracev1.Topic, error) {
 	for {
 		d, leads := s.described.of(topic)
 		if leads {
-			d.topic = r.describe(ctx, topic)
-			d.left = d.topic == nil && ctx.Err() != nil
-			if d.topic == nil {
+			response, err := r.topic.CallUnary(ctx, connect.NewRequest(&tailracev1.GetTopicRequest{Topic: topic}))
+			if err == nil {
+				d.topic = response.Msg.GetTopic()
+			} else {
+				d.err = s.callError(ctx, r, topic, err)
+			}
+			d.left = err != nil && ctx.Err() != nil
+			if d.left || isUnavailable(d.err) {
 				s.described.forget(topic, d)
 			}
 			close(d.done)
-			return d.topic
+			return d.topic, d.err
 		}
 		select {
 		case <-d.done:
 		case <-ctx.Done():
-			return nil
+			return nil, hub.ErrUnavailable
 		}
 		if !d.left {
-			return d.topic
+			return d.topic, d.err
 		}
 	}
 }
@@ -76,13 +83,4 @@ func (ds *descriptions) forget(topic string, d *description) {
 	if ds.topics[topic] == d {
 		delete(ds.topics, topic)
 	}
-}
-
-// describe asks this service.
-func (r *replica) describe(ctx context.Context, topic string) *tailracev1.Topic {
-	response, err := r.topic.CallUnary(ctx, connect.NewRequest(&tailracev1.GetTopicRequest{Topic: topic}))
-	if err != nil {
-		return nil
-	}
-	return response.Msg.GetTopic()
 }

@@ -57,7 +57,10 @@ func (s *Source) resolve(ctx context.Context, topic string, q hub.Query) (hub.Re
 	if q.Start.Kind == hub.Earliest {
 		log <- nil
 	} else {
-		go func() { log <- s.describe(ctx, r, topic) }()
+		go func() {
+			described, _ := s.describe(ctx, r, topic) // nil if the service does not say
+			log <- described
+		}()
 	}
 	started, err := firstStarted(stream)
 	if err != nil {

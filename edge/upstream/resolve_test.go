@@ -3,8 +3,11 @@ package upstream_test
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -90,7 +93,7 @@ func incomplete(p *tailracev1.StartedPartition) *tailracev1.StartedPartition {
 	return p
 }
 
-// TestManyResolvesDescribeOnce: clients that come back all at once must not each cost the service what only tells where the log begins.
+// TestManyResolvesDescribeOnce: clients that come back all at once must not each cost the service what only tells where the log begins; nor must pages.
 func TestManyResolvesDescribeOnce(t *testing.T) {
 	const clients = 50
 	svc := newScript(t, says(started("A", 1, from(0, 10, 20))))
@@ -107,6 +110,11 @@ func TestManyResolvesDescribeOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
+	page := httptest.NewRecorder()
+	source.TopicsHandler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/api/topics?topic=t", nil))
+	if page.Code != http.StatusOK || !strings.Contains(page.Body.String(), `"start":5`) {
+		t.Errorf("the page is told %d %s", page.Code, page.Body)
+	}
 	took := time.Since(began)
 	if _, err := source.Resolve(t.Context(), "t", hub.Query{Start: hub.Start{Kind: hub.Earliest}}); err != nil {
 		t.Error(err)

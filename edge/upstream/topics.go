@@ -48,18 +48,13 @@ func (s *Source) listTopics(ctx context.Context) ([]*tailracev1.TopicSummary, er
 	}
 }
 
-// Topic describes a topic as the service sees it now: leaders, oldest offsets, ends. While no service answers it waits until ctx ends: then the
+// Topic describes a topic as a service has seen it within the last second: leaders, oldest offsets, ends. While no service answers it waits until ctx ends: then the
 // error is hub.ErrUnavailable. Errors also: hub.ErrUnknownTopic.
 func (s *Source) Topic(ctx context.Context, name string) (*tailracev1.Topic, error) {
 	for failures := 1; ; failures++ {
-		r := s.next()
-		answer, err := r.topic.CallUnary(ctx, connect.NewRequest(&tailracev1.GetTopicRequest{Topic: name}))
-		if err == nil {
-			return answer.Msg.GetTopic(), nil
-		}
-		err = s.callError(ctx, r, name, err)
-		if !isUnavailable(err) {
-			return nil, err
+		topic, err := s.describe(ctx, s.next(), name)
+		if err == nil || !isUnavailable(err) {
+			return topic, err
 		}
 		if s.pause(ctx, failures) != nil {
 			return nil, s.ended(ctx, err)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"sync"
 	"time"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
@@ -13,28 +12,18 @@ import (
 	"tailrace.dev/tailrace/services/hub"
 )
 
-const (
-	describesAtOnce = 4   // calls of the service for single topics; others wait
-	describesKept   = 256 // answers kept; more than that within a moment are asked again
-)
+// describesAtOnce is how many requests for single topics are answered at once; others wait.
+const describesAtOnce = 4
 
-// topicsHandler keeps the last answers for a moment, so that a thousand pages that open at once cost a few calls.
+// topicsHandler keeps the last list for a moment, as the source does descriptions, so that a thousand pages that open at once cost a few calls.
 type topicsHandler struct {
 	source *Source
-	asking chan struct{} // one slot: who holds it may use the three fields below
+	asking chan struct{} // one slot: who holds it may use the next three fields
 	list   []*tailracev1.TopicSummary
 	err    error
 	at     time.Time
 
-	describing chan struct{} // describesAtOnce slots, held while the service is asked for a single topic
-	mu         sync.Mutex
-	described  map[string]topicAnswer
-}
-
-type topicAnswer struct {
-	topic *tailracev1.Topic
-	err   error
-	at    time.Time
+	describing chan struct{} // describesAtOnce slots
 }
 
 // TopicsHandler answers GET with the topics that the caller may read: {"topics":[{"name":"demo","partitions":4}]}, ordered by name. With ?topic=demo
@@ -42,10 +31,7 @@ type topicAnswer struct {
 // without a leader has -1. Answers are at most a second old. 403 and 404 for a topic that the caller may not describe or that does not exist,
 // 503 while no service answers. It may be called concurrently.
 func (s *Source) TopicsHandler() http.Handler {
-	return &topicsHandler{
-		source: s, asking: make(chan struct{}, 1),
-		describing: make(chan struct{}, describesAtOnce), described: map[string]topicAnswer{},
-	}
+	return &topicsHandler{source: s, asking: make(chan struct{}, 1), describing: make(chan struct{}, describesAtOnce)}
 }
 
 type topicJSON struct {
@@ -138,7 +124,13 @@ func (h *topicsHandler) fresh(ctx context.Context) ([]*tailracev1.TopicSummary, 
 }
 
 func (h *topicsHandler) describe(ctx context.Context, name string) (*descriptionJSON, error) {
-	topic, err := h.freshTopic(ctx, name)
+	select {
+	case h.describing <- struct{}{}:
+		defer func() { <-h.describing }()
+	case <-ctx.Done():
+		return nil, hub.ErrUnavailable
+	}
+	topic, err := h.source.Topic(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -149,41 +141,4 @@ func (h *topicsHandler) describe(ctx context.Context, name string) (*description
 		})
 	}
 	return answer, nil
-}
-
-// freshTopic is fresh for a single topic.
-func (h *topicsHandler) freshTopic(ctx context.Context, name string) (*tailracev1.Topic, error) {
-	if d, ok := h.kept(name); ok {
-		return d.topic, d.err
-	}
-	select {
-	case h.describing <- struct{}{}:
-		defer func() { <-h.describing }()
-	case <-ctx.Done():
-		return nil, hub.ErrUnavailable
-	}
-	if d, ok := h.kept(name); ok { // somebody asked while this one waited
-		return d.topic, d.err
-	}
-	topic, err := h.source.Topic(ctx, name)
-	if !errors.Is(err, context.Canceled) {
-		h.keep(name, topicAnswer{topic, err, time.Now()})
-	}
-	return topic, err
-}
-
-func (h *topicsHandler) kept(name string) (topicAnswer, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	d, ok := h.described[name]
-	return d, ok && time.Since(d.at) < topicsFresh
-}
-
-func (h *topicsHandler) keep(name string, d topicAnswer) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.described) >= describesKept {
-		clear(h.described)
-	}
-	h.described[name] = d
 }
