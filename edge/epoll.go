@@ -35,9 +35,9 @@ func newEpoll() (*epoll, error) {
 	return e, nil
 }
 
-// distrust has the poller look after its epoll, which does not do what it is asked. Without a descriptor that works the kernel tells nothing, so that
-// the poller would not notice by itself.
-func (p *poller) distrust() { _ = p.epoll.Load().file.SetReadDeadline(time.Unix(1, 0)) }
+// distrust has the poller look after an epoll of it, which does not do what it is asked. Without a descriptor that works the kernel tells nothing, so
+// that the poller would not notice by itself. One that was replaced meanwhile is of no concern.
+func (e *epoll) distrust() { _ = e.file.SetReadDeadline(time.Unix(1, 0)) }
 
 // isBroken says whether it is epoll itself that an error of epoll_ctl is about, not the socket.
 func isBroken(err error) bool {
@@ -72,7 +72,7 @@ func (p *poller) restart(cause error) bool {
 		if err == nil {
 			log.Error("poll sockets: epoll was replaced", "sockets", len(all), "error", cause)
 			for _, s := range all {
-				if err := p.control(s, unix.EPOLL_CTL_ADD); err != nil && !errors.Is(err, unix.EEXIST) {
+				if err := p.register(s); err != nil {
 					p.post(s, ended{reason: &endInternal, cause: err.Error()}) // of no concern if it is closed already
 				}
 			}

@@ -50,6 +50,18 @@ func TestEpollFails(t *testing.T) {
 	}
 }
 
+// TestEpollIsReplacedUnderANewcomer: a socket that was found in the table, and so is registered already, is no failure of its handshake.
+func TestEpollIsReplacedUnderANewcomer(t *testing.T) {
+	r := start(t, config())
+	c := r.dial(t, "/ws")
+	c.expect(t, "welcome")
+	if err := r.edge.RegisterAgain(); err != nil {
+		t.Errorf("got %v, want nothing", err)
+	}
+	c.say(t, `{"op":"ping","id":"a"}`)
+	c.until(t, "pong")
+}
+
 // TestNoEpoll: where there is no other epoll either, nobody would hear the sockets: they end with a code to come back. Once there is one, newcomers
 // are served.
 func TestNoEpoll(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/gobwas/ws"
@@ -167,10 +168,25 @@ func (s *Server) BreakPollers() error {
 	return err
 }
 
+// RegisterAgain registers all sockets once more, as a poller does with one that is being added while epoll is replaced.
+func (s *Server) RegisterAgain() (err error) {
+	for _, w := range s.workers {
+		w.poller.mu.Lock()
+		table := slices.Clone(w.poller.table)
+		w.poller.mu.Unlock()
+		for _, at := range table {
+			if at.s != nil {
+				err = errors.Join(err, w.poller.register(at.s))
+			}
+		}
+	}
+	return err
+}
+
 // DistrustPollers lets the pollers know that something is wrong.
 func (s *Server) DistrustPollers() {
 	for _, w := range s.workers {
-		w.poller.distrust()
+		w.poller.epoll.Load().distrust()
 	}
 }
 

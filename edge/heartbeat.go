@@ -113,7 +113,7 @@ func (w *worker) look(s *session, now int64) {
 			r = nil // it has said something, and it is we who are late
 			if !s.paused.Load() && now-w.doubted >= interval {
 				w.doubted = now
-				w.poller.distrust()
+				w.poller.epoll.Load().distrust()
 			}
 		}
 		if r != nil {

@@ -93,7 +93,16 @@ func (p *poller) add(s *session) error {
 	at.s = s
 	s.slot.generation = at.generation
 	p.mu.Unlock()
-	return p.control(s, unix.EPOLL_CTL_ADD)
+	return p.register(s)
+}
+
+// register has epoll report what the socket is ready for, the first time. Both add and restart may do so: what is in the table is found by either.
+func (p *poller) register(s *session) error {
+	err := p.control(s, unix.EPOLL_CTL_ADD)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return err
 }
 
 // rearm makes epoll report again what the socket is ready for.
@@ -112,13 +121,14 @@ func (p *poller) control(s *session, op int) error {
 		Fd:     s.slot.place, Pad: s.slot.generation,
 	}
 	var failed error
+	e := p.epoll.Load()
 	err := s.raw.Control(func(fd uintptr) {
-		if p.epoll.Load().raw.Control(func(efd uintptr) { failed = unix.EpollCtl(int(efd), op, int(fd), &ev) }) != nil {
+		if e.raw.Control(func(efd uintptr) { failed = unix.EpollCtl(int(efd), op, int(fd), &ev) }) != nil {
 			failed = unix.EBADF // it is being replaced
 		}
 	})
 	if err == nil && isBroken(failed) {
-		p.distrust()
+		e.distrust()
 		return nil
 	}
 	return errors.Join(err, failed)
