@@ -28,6 +28,10 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 		s.postEnded(r, began, no)
 		no.serve(w)
 	}
+	refuse := func(no *refused) { // it was not tried
+		s.metrics.measures.publishes[outcomeRefused].observe(0)
+		answer(no)
+	}
 	if no := s.judgePage(r, http.MethodPost); no != nil {
 		answer(no)
 		return
@@ -42,22 +46,22 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 		bad = frame.ErrorOf("publish", "", hub.ErrDraining)
 	}
 	if bad != nil {
-		answer(refusedBy(bad, origin))
+		refuse(refusedBy(bad, origin))
 		return
 	}
 	defer s.exitPost()
 	if err := s.posters.admit(r.RemoteAddr, s.now(), s.cfg.PublishRate); err != nil {
-		refusedBy(s.refusalOf("", "", err), origin).serve(w)
+		refuse(refusedBy(s.refusalOf("", "", err), origin))
 		return
 	}
 	body, no := s.readBody(w, r)
 	defer s.input.swap(cap(body), 0)
 	switch {
 	case no != nil:
-		answer(no)
+		refuse(no)
 		return
 	case tombstone && len(body) > 0:
-		answer(refusedBy(frame.Invalid("publish", "", "body", "a tombstone has none"), origin))
+		refuse(refusedBy(frame.Invalid("publish", "", "body", "a tombstone has none"), origin))
 		return
 	case !tombstone:
 		op.Record.Value = body

@@ -34,6 +34,34 @@ func TestTalliesAreHistograms(t *testing.T) {
 	}
 }
 
+// TestRefusedPublishesAreCounted: those that were refused at once, too, of sockets and of requests.
+func TestRefusedPublishesAreCounted(t *testing.T) {
+	r := start(t, config())
+	ask(t, r.addr, "POST /publish/orders?partition=x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx")
+	ask(t, r.addr, "POST /publish/orders?tombstone=true HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx")
+	c := r.dial(t, "/ws")
+	c.say(t, `{"op":"publish","id":"p","topic":"orders"}`) // no value
+	c.until(t, "error")
+	refused := func() (n uint64) {
+		families, err := r.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() != "tailrace_edge_publish_seconds" {
+				continue
+			}
+			for _, m := range f.GetMetric() {
+				if m.GetLabel()[0].GetValue() == "refused" {
+					n = m.GetHistogram().GetSampleCount()
+				}
+			}
+		}
+		return n
+	}
+	await(t, "three are counted", func() bool { return refused() == 3 })
+}
+
 // told is what a histogram tells.
 type told struct {
 	count  uint64

@@ -241,6 +241,9 @@ func (w *worker) refuse(s *session, e *frame.Error) { w.say(s, e) }
 
 // refuseOp refuses an op that was not understood, or that this build does not have. A final answer would end the open subscription of its id.
 func (w *worker) refuseOp(s *session, e *frame.Error) {
+	if e.Re == "publish" {
+		w.answered(outcomeRefused, w.srv.now())
+	}
 	if e.Final && e.ID != "" && s.find(e.ID) != nil {
 		if e.Re == "subscribe" || e.Re == "consume" {
 			e = frame.IDInUse(e.Re, e.ID)
