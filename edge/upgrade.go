@@ -67,7 +67,7 @@ func (s *Server) accept(ctx context.Context, ln *net.TCPListener) error {
 		}
 		// Out of descriptors, or a connection that broke in the queue: both pass.
 		wait = min(max(2*wait, 5*time.Millisecond), acceptWait)
-		s.log.Warn("connections cannot be accepted", "cause", err, "retry", wait, "advice", "where files are too many, raise the process's limit of open files (ulimit -n) above twice -max-sessions")
+		s.log.Warn("connections cannot be accepted", "cause", err, "retry", wait, "advice", "where files are too many, raise the process's limit of open files (ulimit -n), or lower -max-sessions")
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
