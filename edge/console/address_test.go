@@ -48,6 +48,7 @@ func TestStarts(t *testing.T) {
 	}{
 		{"last", "1", `{"last":1}`, "last=1", []string{"0:4", "1:4"}},
 		{"positions", "0:3, 1:4", `{"positions":{"0":3,"1":4},"missing":"earliest"}`, "positions=0%3A3%2C1%3A4", []string{"0:3", "0:4", "1:4"}},
+		{"positions", "0:3:7 1:4", `{"positions":{"0":[3,7],"1":4},"missing":"earliest"}`, "positions=0%3A3%3A7%2C1%3A4", []string{"0:3", "0:4", "1:4"}},
 		{"time", local, `{"time":"2026-11-30T12:06:00.000Z"}`, "time=2026-11-30T12%3A06%3A00.000Z", []string{"0:3", "0:4", "1:3", "1:4"}},
 		{"earliest", "", `"earliest"`, "start=earliest", []string{"0:0", "0:1", "0:2", "0:3", "0:4", "1:0", "1:1", "1:2", "1:3", "1:4"}},
 	} {
@@ -85,7 +86,7 @@ func TestStarts(t *testing.T) {
 	}
 }
 
-// TestBackAndForward walks through topics and keys and back; an address that somebody wrote badly means latest.
+// TestBackAndForward walks through topics and keys and back; an address that somebody wrote badly means latest, and the page says so.
 func TestBackAndForward(t *testing.T) {
 	f := newFakeEdge(t)
 	f.topic("demo", 1)
@@ -111,9 +112,17 @@ func TestBackAndForward(t *testing.T) {
 	if title := eval[string](p, `document.title`); !strings.HasPrefix(title, "orders") {
 		t.Errorf("got title %q", title)
 	}
+	choose(p, "positions", "0:0")
+	p.await(`location.hash === '#topic=orders&positions=0%3A0'`)
+	eval[any](p, `document.querySelectorAll('#topics button')[0].click()`) // positions are of a topic
+	p.await(`location.hash === '#topic=demo'`)
+	if got := lastSubscribe(p, f); got.Topic != "demo" || string(got.Start) != `"latest"` {
+		t.Errorf("another topic subscribed %+v at %s", got, got.Start)
+	}
 	written := openPage(t, f.url+"/#topic=orders&key=a&key=%3Cb%3E&positions=zero", look{})
 	got := lastSubscribe(written, f)
 	if string(got.Start) != `"latest"` || got.Topic != "orders" || !slices.Equal(got.Keys, []string{"a", "<b>"}) {
 		t.Errorf("the written address subscribed %+v at %s", got, got.Start)
 	}
+	written.await(`document.querySelector('#records .note')?.textContent.includes('The start in the address cannot be read')`)
 }

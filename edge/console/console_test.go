@@ -315,6 +315,21 @@ func TestHostileRecords(t *testing.T) {
 	huge := strings.Repeat("<b>é", 300_000)
 	f.add(record{Topic: "demo", Text: &huge}, record{Topic: "demo", KeyBase64: "/wD+", Base64: strings.Repeat("AP8K", 100_000)})
 	p.await(`document.querySelectorAll('#records .row').length === 10`)
+	many := record{Topic: "demo", Key: &huge, Text: new("x")}
+	for range 5000 {
+		many.Headers = append(many.Headers, []any{"h", "v"})
+	}
+	many.Headers[0][1] = huge
+	f.add(many)
+	p.await(`document.querySelectorAll('#records .row').length === 11`)
+	eval[any](p, `document.querySelector('#records .row').click()`)
+	if got := eval[int](p, `document.querySelectorAll('#inspect-facts dd').length`); got < 100 || got > 110 {
+		t.Errorf("5000 headers are shown as %d facts", got)
+	}
+	if got := eval[int](p, `document.querySelector('#inspect-facts').textContent.length + document.querySelector('#records .row').textContent.length`); got > 20_000 {
+		t.Errorf("a huge key and a huge header make %d characters", got)
+	}
+	eval[any](p, `document.querySelector('#records .row').remove()`)
 	for row := range 10 {
 		eval[any](p, fmt.Sprintf(`document.querySelectorAll('#records .row')[%d].click()`, row))
 		p.await(fmt.Sprintf(`document.querySelectorAll('#records .row')[%d].getAttribute('aria-selected') === 'true'`, row))

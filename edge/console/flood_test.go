@@ -15,6 +15,9 @@ func TestFlood(t *testing.T) {
 	f.topic("demo", 2)
 	p := openPage(t, f.url, look{})
 	p.awaitState("Live")
+	f.add(record{Topic: "demo", Text: new("first")})
+	p.await(`document.querySelector('#records .row') !== null`)
+	eval[any](p, `document.querySelector('#records .row').click()`)
 	eval[any](p, `(() => {
 		window.seen = { frames: 0, changes: 0, told: 0, most: 0 };
 		const tick = () => { seen.frames++; requestAnimationFrame(tick); };
@@ -53,6 +56,9 @@ func TestFlood(t *testing.T) {
 	}
 	if got := len(p.shown()); got != 500 {
 		t.Errorf("got %d rows, want 500", got)
+	}
+	if eval[bool](p, `document.getElementById('inspector').hidden || document.getElementById('table').hasAttribute('aria-activedescendant')`) {
+		t.Error("the record that was chosen has passed: it is to stay open, and its row is not to be named any more")
 	}
 }
 
@@ -116,6 +122,9 @@ func TestPauseIsBoundedInBytes(t *testing.T) {
 		batch := make([]record, each)
 		for i := range batch {
 			batch[i] = record{Topic: "demo", Text: &large}
+			if i%2 == 0 { // of which the key and the headers are as large
+				batch[i] = record{Topic: "demo", Text: new("x"), Key: new(large[:1<<10]), Headers: [][]any{{"h", large}}}
+			}
 		}
 		f.add(batch...)
 	}

@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/chromedp/cdproto/input"
@@ -30,6 +31,14 @@ func TestKeyboard(t *testing.T) {
 	f.topic("demo", 1)
 	p := openPage(t, f.url, look{})
 	p.awaitState("Live")
+	p.keys(kb.Tab)
+	if got := p.focused(); got != "skip" {
+		t.Errorf("Tab leads first to %s", got)
+	}
+	p.keys(kb.Enter)
+	if got := p.focused(); got != "table" || eval[string](p, `document.getElementById('topic').textContent`) != "demo" {
+		t.Errorf("the first button leads to %s and %s", got, p.text())
+	}
 	p.press("n")
 	p.keys("npt?") // into the key's field: none of them is a shortcut there
 	if got := p.focused(); got != "key" {
@@ -55,6 +64,13 @@ func TestKeyboard(t *testing.T) {
 			t.Errorf("Tab leads to %s, want %s", got, want)
 		}
 	}
+	for i, where := range []string{"[name=key]", "#header-add", ".primary"} { // each does something of its own at Enter
+		eval[any](p, `document.querySelector('#publish-form `+where+`').focus()`)
+		p.keys(kb.Enter, input.ModifierCtrl)
+		p.await(fmt.Sprintf(`document.getElementById('published').textContent.startsWith('Acknowledged: partition 0, offset %d')`, i+1))
+	}
+	eval[any](p, `document.getElementById('publish-form').requestSubmit()`) // by now a second one would have come
+	p.await(`document.getElementById('published').textContent.startsWith('Acknowledged: partition 0, offset 4')`)
 	p.press("r")
 	p.keys(kb.ArrowDown)
 	p.await(`!document.getElementById('inspector').hidden`)

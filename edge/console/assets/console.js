@@ -43,6 +43,7 @@ const link = new Link(`${location.origin.replace(/^http/, 'ws')}/ws`, {
     if (before === 'open') {
       rows.note(`Connection lost: ${closeText(s)}`, 'warn');
       publish.lost();
+      tail.beatAt = null; // of that connection
     }
     paint();
   },
@@ -76,6 +77,7 @@ async function loadTopics() {
 // 'keep' where the address came first.
 function show(change, address = 'push') {
   const topic = change.topic !== undefined && change.topic !== tail.topic;
+  if (topic && !change.start && tail.start.positions) change.start = 'latest'; // they are of the other topic
   Object.assign(tail, change);
   if (topic || change.start) rows.clear();
   else if (tail.keys.length) rows.keepOnly((r) => tail.keys.some((k) => sameKey(k, keyOf(r))));
@@ -103,8 +105,13 @@ function fromAddress() {
   return {
     topic: hash.get('topic') ?? '',
     keys: [...hash.getAll('key'), ...hash.getAll('keyBase64').map((base64) => ({ base64 }))],
-    start: starts.fromAddress(hash),
+    start: starts.fromAddress(hash) ?? 'latest',
   };
+}
+
+// noteAddress says so where the address has a start that is none: not everything that was asked for will come.
+function noteAddress() {
+  if (!starts.fromAddress(new URLSearchParams(location.hash.slice(1)))) rows.note('The start in the address cannot be read: the tail starts now', 'warn');
 }
 
 function paintTopics(note) {
@@ -263,10 +270,14 @@ $('newer').onclick = () => {
   pause(false);
 };
 $('retry').onclick = () => (link.state.phase === 'open' ? tail.subscribe(false) : link.open());
+$('skip').onclick = () => $('table').focus(); // no link: the address's fragment is the bookmark
 $('help-toggle').onclick = () => $('help').showModal();
 $('help-close').onclick = () => $('help').close();
 addEventListener('keydown', shortcut);
-addEventListener('popstate', () => show({ keys: [], ...fromAddress() }, 'keep'));
+addEventListener('popstate', () => {
+  show({ keys: [], ...fromAddress() }, 'keep');
+  noteAddress();
+});
 addEventListener('online', () => link.state.phase === 'waiting' && link.open());
 
 setInterval(() => {
@@ -275,6 +286,7 @@ setInterval(() => {
 }, 500);
 
 Object.assign(tail, fromAddress());
+noteAddress();
 paintTopics();
 paintFilter();
 paintFacts();

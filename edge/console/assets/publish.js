@@ -16,7 +16,9 @@ export class Publish {
       this.send();
     };
     this.form.onkeydown = (e) => {
-      if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) this.send();
+      if (e.key !== 'Enter' || !(e.ctrlKey || e.metaKey)) return;
+      e.preventDefault(); // or a field and a button submit the form, too
+      if (!e.repeat) this.send();
     };
     for (const radio of this.form.elements.kind) radio.onchange = () => this.paintKind();
     $('header-add').onclick = () => this.addHeader();

@@ -2,6 +2,7 @@
 
 const MAX_TEXT = 256 << 10; // characters kept of one value; the rest is counted, not kept
 const MAX_DUMP = 4 << 10; // bytes shown of a binary value
+const MAX_SHORT = 4 << 10; // characters shown of a key or a header; a multiple of four, as base64 is
 
 // visible makes characters readable that would not show, or would reorder the text around them; except those in keep.
 export const visible = (text, keep = '') =>
@@ -93,4 +94,17 @@ function pretty(text) {
 export const keyOf = (record) => record.key ?? (record.keyBase64 === undefined ? undefined : { base64: record.keyBase64 });
 export const sameKey = (a, b) => (a?.base64 === undefined ? a === b : a.base64 === b?.base64);
 export const keyText = (key) => (key === undefined ? '–' : key === '' ? 'empty' : bytesText(key));
-export const bytesText = (v) => (v === null ? 'null' : typeof v === 'string' ? visible(v) : `0x${hex(bytesOf(v.base64))}`);
+
+// bytesText shows the beginning of long ones; so does keyText.
+export function bytesText(v) {
+  if (v === null) return 'null';
+  const all = v.base64 ?? v;
+  const text = all.slice(0, MAX_SHORT);
+  return (v.base64 === undefined ? visible(text) : `0x${hex(bytesOf(text))}`) + (all.length > MAX_SHORT ? ' …' : '');
+}
+
+const lengthOf = (v) => (v?.base64 ?? v ?? '').length;
+
+// weight is the number of characters that are kept of a record, its payload's text aside.
+export const weight = (record) =>
+  (record.headers ?? []).reduce((sum, [name, value]) => sum + lengthOf(name) + lengthOf(value), lengthOf(keyOf(record)));

@@ -2,16 +2,17 @@
 // holds still while the reader has scrolled away or paused it.
 
 import { el } from './dom.js';
-import { bytesText, clock, keyOf, keyText, payload, plural, span, summary } from './record.js';
+import { bytesText, clock, keyOf, keyText, payload, plural, span, summary, weight } from './record.js';
 
 const MAX_ROWS = 500; // newest first
-const MAX_TEXT = 16 << 20; // characters kept of all values together
+const MAX_TEXT = 16 << 20; // characters kept of all values, keys and headers together
+const HEADERS = 20; // of a record, in its row
 const LINE = 300; // characters of a value in its row
 const MAX_MARKS = 64; // own publishes to highlight
 
 const at = (partition, offset) => `${partition}:${offset}`;
 
-const lengthOf = (item) => item.payload?.text.length ?? 0;
+const lengthOf = (item) => item.length ?? 0;
 const sumOf = (items) => items.reduce((sum, item) => sum + lengthOf(item), 0);
 
 export class Rows {
@@ -48,7 +49,8 @@ export class Rows {
 
   record(record, live) {
     const { text, base64, value, ...rest } = record; // the payload has what is kept of them
-    this.push({ record: rest, payload: payload(record), live, delay: Date.now() - record.time });
+    const kept = payload(record);
+    this.push({ record: rest, payload: kept, length: kept.text.length + weight(rest), live, delay: Date.now() - record.time });
   }
 
   note(note, tone = '') {
@@ -109,13 +111,14 @@ export class Rows {
     while (this.shown.length > MAX_ROWS || (this.text > MAX_TEXT && this.shown.length > 1)) {
       const item = this.shown.pop();
       this.text -= lengthOf(item);
+      if (item === this.selected) this.table.removeAttribute('aria-activedescendant'); // it stays open
       item.row.remove();
     }
     this.onChange(0);
   }
 
   recordRow({ record: r, payload: p, live, delay }, burst) {
-    const headers = (r.headers ?? []).map(([name, value]) => `${bytesText(name)}: ${bytesText(value)}`);
+    const headers = (r.headers ?? []).slice(0, HEADERS).map(([name, value]) => `${bytesText(name)}: ${bytesText(value)}`);
     const key = keyOf(r);
     const row = el('div', { role: 'row', className: `row p${r.partition % 6}`, id: `r${++this.serial}` },
       cell('time', r.time === undefined ? '–' : clock(r.time)),

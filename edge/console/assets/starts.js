@@ -21,9 +21,9 @@ export function parse(kind, text) {
     case 'positions': {
       const positions = {};
       for (const part of text.split(/[\s,]+/).filter(Boolean)) {
-        const m = /^(\d{1,9}):(\d{1,15})$/.exec(part);
+        const m = /^(\d{1,9}):(\d{1,15})(?::(\d{1,9}))?$/.exec(part);
         if (!m) throw new Error('Positions are partition:offset, as in 0:12, 1:40');
-        positions[m[1]] = Number(m[2]);
+        positions[m[1]] = m[3] === undefined ? Number(m[2]) : [Number(m[2]), Number(m[3])]; // with the leader epoch
       }
       if (!Object.keys(positions).length) throw new Error('Positions are partition:offset, as in 0:12, 1:40');
       return { positions, missing: 'earliest' };
@@ -38,7 +38,7 @@ export function parse(kind, text) {
 // field is what a person would have typed.
 export function field(start) {
   if (start.last) return String(start.last);
-  if (start.positions) return Object.entries(start.positions).map(([p, o]) => `${p}:${o}`).join(', ');
+  if (start.positions) return Object.entries(start.positions).map(([p, o]) => `${p}:${[o].flat().join(':')}`).join(', ');
   if (!start.time) return '';
   const t = new Date(start.time);
   return new Date(t - t.getTimezoneOffset() * 60e3).toISOString().slice(0, 19); // datetime-local speaks local time
@@ -51,12 +51,13 @@ export function toAddress(start, hash) {
   else if (kind !== 'latest') hash.set(kind, field(start).replaceAll(' ', ''));
 }
 
-// fromAddress is latest where the address holds no start, or none that can be read.
+// fromAddress is latest where the address holds no start, and null where it holds one that cannot be read.
 export function fromAddress(hash) {
   try {
     for (const kind of ['last', 'time', 'positions']) if (hash.has(kind)) return parse(kind, hash.get(kind));
   } catch {
-    return 'latest';
+    return null;
   }
-  return hash.get('start') === 'earliest' ? 'earliest' : 'latest';
+  const start = hash.get('start') ?? 'latest';
+  return ['latest', 'earliest'].includes(start) ? start : null;
 }
