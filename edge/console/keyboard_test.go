@@ -20,6 +20,15 @@ func (p *page) press(key string) {
 	p.run(input.DispatchKeyEvent(input.KeyDown).WithKey(key).WithText(key), input.DispatchKeyEvent(input.KeyUp).WithKey(key))
 }
 
+// pressCtrlEnter is press of that.
+func (p *page) pressCtrlEnter() {
+	p.t.Helper()
+	e := func(kind input.KeyType) *input.DispatchKeyEventParams {
+		return input.DispatchKeyEvent(kind).WithKey("Enter").WithCode("Enter").WithWindowsVirtualKeyCode(13).WithModifiers(input.ModifierCtrl)
+	}
+	p.run(e(input.KeyDown).WithText("\r"), e(input.KeyUp))
+}
+
 func (p *page) focused() string {
 	p.t.Helper()
 	return eval[string](p, `document.activeElement.id || document.activeElement.name || document.activeElement.className || document.activeElement.tagName`)
@@ -66,7 +75,7 @@ func TestKeyboard(t *testing.T) {
 	}
 	for i, where := range []string{"[name=key]", "#header-add", ".primary"} { // each does something of its own at Enter
 		eval[any](p, `document.querySelector('#publish-form `+where+`').focus()`)
-		p.keys(kb.Enter, input.ModifierCtrl)
+		p.pressCtrlEnter()
 		p.await(fmt.Sprintf(`document.getElementById('published').textContent.startsWith('Acknowledged: partition 0, offset %d')`, i+1))
 	}
 	eval[any](p, `document.getElementById('publish-form').requestSubmit()`) // by now a second one would have come
