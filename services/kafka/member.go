@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
@@ -32,15 +33,17 @@ type member struct {
 	consumer *confluent.Consumer
 	ctx      context.Context //nolint:containedctx // that of Join: the callback has no other
 
-	ids     map[string]string // of topics, as partitions were placed
-	next    map[group.Partition]int64
-	commits chan commitResult // of the commit under way; nil: none
-	looks   chan error        // of the look at topics under way; nil: none
-	lookAt  time.Time
-	goneAt  time.Time // since when a topic is missing; zero: none is
-	pending map[group.Partition][]*confluent.Message
-	ends    map[group.Partition]int64
-	broken  error // ends this consumer
+	ids        map[string]string // of topics, as partitions were placed
+	next       map[group.Partition]int64
+	commits    chan commitResult // of the commit under way; nil: none
+	offered    []group.Place     // of the commit under way
+	committing sync.WaitGroup    // calls of CommitOffsets
+	looks      chan error        // of the look at topics under way; nil: none
+	lookAt     time.Time
+	goneAt     time.Time // since when a topic is missing; zero: none is
+	pending    map[group.Partition][]*confluent.Message
+	ends       map[group.Partition]int64
+	broken     error // ends this consumer
 }
 
 type commitResult struct {
@@ -101,7 +104,10 @@ func (m *member) run() error {
 		return fmt.Errorf("open group member: %w", err)
 	}
 	m.consumer = consumer
-	defer closeBounded(m.log, "group member", func() { _ = consumer.Close() })
+	defer closeBounded(m.log, "group member", func() {
+		m.committing.Wait() // Close must not race another call
+		_ = consumer.Close()
+	})
 	defer m.retire()
 	if err := consumer.SubscribeTopics(m.settings.Topics, m.rebalance); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
@@ -287,15 +293,21 @@ func (m *member) begin(places []group.Place) {
 			tps[i].LeaderEpoch = &at.Epoch
 		}
 	}
-	m.commits = make(chan commitResult, 1)
-	go func(answer chan<- commitResult) {
+	m.commits, m.offered = make(chan commitResult, 1), places
+	answer := m.commits
+	m.committing.Go(func() {
 		done, err := m.consumer.CommitOffsets(tps)
 		for _, tp := range done {
 			err = errors.Join(err, tp.Error)
 		}
 		answer <- commitResult{places, err}
-	}(m.commits)
+	})
 }
+
+// commitBound is how long the answer of a commit is waited for where nothing else can go on: longer than a session lasts without its coordinator.
+const commitBound = 10 * time.Second
+
+var errCommitUnanswered = errors.New("no answer from the coordinator")
 
 // settle takes the answer of a commit under way, for which it may wait.
 func (m *member) settle(wait bool) {
@@ -304,7 +316,11 @@ func (m *member) settle(wait bool) {
 	}
 	var r commitResult
 	if wait {
-		r = <-m.commits
+		select {
+		case r = <-m.commits:
+		case <-time.After(commitBound): // librdkafka waits for the coordinator, for ever if need be
+			r = commitResult{m.offered, errCommitUnanswered}
+		}
 	} else {
 		select {
 		case r = <-m.commits:
