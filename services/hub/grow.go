@@ -11,13 +11,13 @@ import (
 func (s *Subscription) rehash() {
 	for key := range s.filter.keys {
 		at := s.filter.partitioner.Partition([]byte(key), s.count)
-		if at >= 0 {
-			s.await(at)
-			continue
+		if at < 0 { // anywhere: the other keys ask for nothing more
+			for p := range s.count {
+				s.await(p)
+			}
+			return
 		}
-		for p := range s.count {
-			s.await(p)
-		}
+		s.await(at)
 	}
 }
 

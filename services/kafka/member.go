@@ -35,20 +35,15 @@ type member struct {
 
 	ids        map[string]string // of topics, as partitions were placed
 	next       map[group.Partition]int64
-	commits    chan commitResult // of the commit under way; nil: none
-	offered    []group.Place     // of the commit under way
-	committing sync.WaitGroup    // calls of CommitOffsets
-	looks      chan error        // of the look at topics under way; nil: none
+	commits    chan error     // the answer of the commit under way; nil: none is
+	offered    []group.Place  // what it commits
+	committing sync.WaitGroup // calls of CommitOffsets
+	looks      chan error     // of the look at topics under way; nil: none
 	lookAt     time.Time
 	goneAt     time.Time // since when a topic is missing; zero: none is
 	pending    map[group.Partition][]*confluent.Message
 	ends       map[group.Partition]int64
 	broken     error // ends this consumer
-}
-
-type commitResult struct {
-	places []group.Place
-	err    error
 }
 
 // errAnew: a topic was created anew. A new consumer is needed: librdkafka does not believe in leaders whose epochs are below those it has seen.
@@ -293,14 +288,14 @@ func (m *member) begin(places []group.Place) {
 			tps[i].LeaderEpoch = &at.Epoch
 		}
 	}
-	m.commits, m.offered = make(chan commitResult, 1), places
-	answer := m.commits
+	answer := make(chan error, 1)
+	m.commits, m.offered = answer, places
 	m.committing.Go(func() {
 		done, err := m.consumer.CommitOffsets(tps)
 		for _, tp := range done {
 			err = errors.Join(err, tp.Error)
 		}
-		answer <- commitResult{places, err}
+		answer <- err
 	})
 }
 
@@ -314,24 +309,24 @@ func (m *member) settle(wait bool) {
 	if m.commits == nil {
 		return
 	}
-	var r commitResult
+	var err error
 	if wait {
 		select {
-		case r = <-m.commits:
+		case err = <-m.commits:
 		case <-time.After(commitBound): // librdkafka waits for the coordinator, for ever if need be
-			r = commitResult{m.offered, errCommitUnanswered}
+			err = errCommitUnanswered
 		}
 	} else {
 		select {
-		case r = <-m.commits:
+		case err = <-m.commits:
 		default:
 			return
 		}
 	}
-	m.commits = nil
-	m.group.Committed(r.places, r.err)
-	if r.err != nil {
-		m.log.WarnContext(m.ctx, "commit failed", slog.Any("error", r.err))
+	m.group.Committed(m.offered, err)
+	m.commits, m.offered = nil, nil
+	if err != nil {
+		m.log.WarnContext(m.ctx, "commit failed", slog.Any("error", err))
 	}
 }
 
