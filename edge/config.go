@@ -7,6 +7,7 @@ import (
 	"time"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+	wirev1 "tailrace.dev/tailrace/gen/tailrace/wire/v1"
 	"tailrace.dev/tailrace/services/trace"
 )
 
@@ -23,6 +24,16 @@ type Publisher interface {
 	Publish(ctx context.Context, topic string, records []*tailracev1.PublishRecord) ([]*tailracev1.PublishResult, error)
 }
 
+// Consumer makes workers of consumer groups. It may be called concurrently.
+type Consumer interface {
+	// OpenConsume makes a worker, which has to have started at by. tell gets the messages of its stream one after the other, from another goroutine, and
+	// then, once, why it is over. While it blocks, nothing more is received. send queues an ack or a nack, and never waits; it is false where too many
+	// wait. hangUp says that the caller is gone: what was queued is sent, then what the worker holds is free; tell must not block from then on. When
+	// ctx ends, so does all.
+	OpenConsume(ctx context.Context, start *tailracev1.ConsumeStart, by time.Time, tell func(m *wirev1.ConsumeResponse, err error)) (
+		send func(m *tailracev1.ConsumeRequest) bool, hangUp func())
+}
+
 // Config of a Server. Start from DefaultConfig.
 type Config struct {
 	AllowedHosts   []string // Host headers served besides localhost and loopback addresses; names without a port
@@ -37,7 +48,7 @@ type Config struct {
 	MaxHandshakes int // connections whose request head is being read; more wait, and take the places of slow ones
 	MaxRequests   int // connections that are neither; more are refused with 503. They idle for 5 s, and not at all once half are taken
 
-	MaxSubscriptions int   // open subscriptions of one session
+	MaxSubscriptions int   // open subscriptions and consumes of one session
 	MaxKeys          int   // of all of them together
 	MaxMessageRate   int   // messages per second of one session, publishes aside; ten times as many may come at once
 	MaxMessageBytes  int64 // one message from a client, fragments together
@@ -56,6 +67,8 @@ type Config struct {
 	DrainSpread       time.Duration // Drain closes the sessions over at least this time
 	DrainRate         int           // sessions per second that Drain closes at most
 
+	// Consumer makes the workers of consume; nil: that is answered with UNIMPLEMENTED.
+	Consumer Consumer
 	// UpstreamAvailable says whether the service can be reached; heartbeats tell where it cannot. It must not block. nil: always.
 	UpstreamAvailable func() bool
 

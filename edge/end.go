@@ -70,6 +70,10 @@ func (w *worker) beginEnd(s *session, r *reason, cause string) bool {
 		w.dispose(sb)
 	}
 	s.subs = nil
+	for _, c := range s.work {
+		w.disband(c)
+	}
+	s.work = nil
 	w.forgetPublishes(s)
 	s.hasPong, s.pong = false, nil
 	w.letRead(s) // what still comes is drained, so that the peer gets our last frames and not a reset

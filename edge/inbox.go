@@ -8,6 +8,7 @@ import (
 	"tailrace.dev/tailrace/services/hub"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+	wirev1 "tailrace.dev/tailrace/gen/tailrace/wire/v1"
 )
 
 // maxInbox is the number of posts at which a poller waits for its worker.
@@ -35,6 +36,12 @@ type (
 		n      uint64
 		result *tailracev1.PublishResult
 		err    error
+	}
+	// consumed is a message of a worker's stream, or why that is over.
+	consumed struct {
+		by  *consume
+		m   *wirev1.ConsumeResponse
+		err error
 	}
 	// ping and the rest come from the poller.
 	ping      struct{ payload string }

@@ -38,6 +38,8 @@ func askedBy(what any) (re, id string) {
 		return "subscribe", what.ID
 	case *frame.Unsubscribe:
 		return "unsubscribe", what.ID
+	case *frame.Consume:
+		return "consume", what.ID
 	case *frame.Ping:
 		return "frame", what.ID
 	case *frame.Unbuilt:

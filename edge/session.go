@@ -66,6 +66,7 @@ type session struct {
 	turn     int32   // whose subscription is pulled first
 	pass     uint64
 	subs     []*subscription
+	work     []*consume
 	pend     []byte // unfinished bytes: what must be written next
 	ctl      []byte // whole frames that wait for a frame border
 	pong     []byte // payload of the ping to answer at the next frame border; only the newest is due (RFC 6455, section 5.5.3)

@@ -33,12 +33,7 @@ type subscriptionSeat struct {
 type denied struct{ error }
 
 func (w *worker) subscribe(s *session, op *frame.Subscribe, inURL bool) {
-	if s.find(op.ID) != nil {
-		w.refuse(s, frame.IDInUse("subscribe", op.ID))
-		return
-	}
-	if limit := w.srv.cfg.MaxSubscriptions; len(s.subs) >= limit {
-		w.refuse(s, frame.ErrorOf("subscribe", op.ID, &hub.LimitError{Limit: "subscriptions of a session", Value: int64(limit)}))
+	if !w.mayOpen(s, "subscribe", op.ID) {
 		return
 	}
 	keys := len(op.Request.Keys)
@@ -59,6 +54,20 @@ func (w *worker) subscribe(s *session, op *frame.Subscribe, inURL bool) {
 		return
 	}
 	w.startSubscribes(s)
+}
+
+// mayOpen says whether a session may have another subscription or consume, with this id; else it is refused.
+func (w *worker) mayOpen(s *session, re, id string) bool {
+	limit := w.srv.cfg.MaxSubscriptions
+	switch {
+	case s.uses(id):
+		w.refuse(s, frame.IDInUse(re, id))
+	case len(s.subs)+len(s.work) >= limit:
+		w.refuse(s, frame.ErrorOf(re, id, &hub.LimitError{Limit: "subscriptions of a session", Value: int64(limit)}))
+	default:
+		return true
+	}
+	return false
 }
 
 // startSubscribes starts those that wait, unless the client does not take the answers.
@@ -156,6 +165,8 @@ func (w *worker) started(sb *subscription, sub *hub.Subscription) {
 func (w *worker) unsubscribe(s *session, op *frame.Unsubscribe) {
 	sb := s.find(op.ID)
 	switch {
+	case sb == nil && s.uses(op.ID):
+		w.leaveGroup(s.worker(op.ID))
 	case sb == nil:
 		w.refuse(s, frame.Invalid("unsubscribe", op.ID, "id", "names no open subscription"))
 	case sb.sub == nil:

@@ -185,6 +185,9 @@ func (w *worker) handle(s *session, what any) {
 	case published:
 		w.published(s, what)
 		return
+	case consumed:
+		w.consumed(s, what)
+		return
 	case eof:
 		w.eof(s)
 		return
@@ -213,6 +216,10 @@ func (w *worker) handle(s *session, what any) {
 		w.subscribe(s, what, false)
 	case *frame.Unsubscribe:
 		w.unsubscribe(s, what)
+	case *frame.Consume:
+		w.consume(s, what)
+	case *frame.Settle:
+		w.settle(s, what)
 	case *frame.Publish:
 		w.publish(s, what)
 	case *frame.Ping:
@@ -244,7 +251,7 @@ func (w *worker) refuseOp(s *session, e *frame.Error) {
 	if e.Re == "publish" {
 		w.answered(outcomeRefused, w.srv.now())
 	}
-	if e.Final && e.ID != "" && s.find(e.ID) != nil {
+	if e.Final && e.ID != "" && s.uses(e.ID) {
 		if e.Re == "subscribe" || e.Re == "consume" {
 			e = frame.IDInUse(e.Re, e.ID)
 		} else {

@@ -207,6 +207,9 @@ func (w *worker) giveUp(s *session) {
 // all. It returns the end of what was pulled.
 func (w *worker) compose(s *session) (fixed int) {
 	budget := maxFrame
+	if len(s.work) > 0 {
+		budget /= 2 // the other half is for those
+	}
 	for range len(s.subs) {
 		if budget <= 0 || s.state != open || len(s.subs) == 0 {
 			break
@@ -219,6 +222,9 @@ func (w *worker) compose(s *session) (fixed int) {
 		if sb.hungry && sb.group == 0 {
 			budget = w.pull(sb, budget)
 		}
+	}
+	if len(s.work) > 0 {
+		w.pullWork(s, budget+maxFrame/2)
 	}
 	fixed = len(w.buf)
 	for _, sb := range s.subs {

@@ -111,6 +111,8 @@ func hubErrors() map[string]error {
 		"OffsetOutOfRangeError": &hub.OffsetOutOfRangeError{Topic: "t", Offset: 9, Oldest: 10, End: 20},
 		"LaggedError":           &hub.LaggedError{Records: 5},
 		"LimitError":            &hub.LimitError{Limit: "subscriptions", Value: 5, Retry: time.Second},
+		"ForbiddenError":        &hub.ForbiddenError{Problem: "not this group"},
+		"GroupSettingsError":    &hub.GroupSettingsError{Problem: "the group has other settings"},
 	}
 }
 

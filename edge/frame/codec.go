@@ -19,9 +19,11 @@ type Codec interface {
 	// AppendRecordsBody appends the rest of a records frame, the same for all subscribers at the same place with the same as, which is one
 	// that Parse of this codec has given. parts are a Run.
 	AppendRecordsBody(dst []byte, parts []hub.Part, as As) []byte
+	// AppendDeliveries appends a records frame of a consume: deliveries is a well-formed tailrace.v1.Deliveries, see Cut.
+	AppendDeliveries(dst []byte, id string, deliveries []byte) []byte
 }
 
-// Frame is what the edge says, records aside: Welcome, Started, CaughtUp, Control, *Heartbeat, Result, Unsubscribed, Pong, *Error or Goodbye.
+// Frame is what the edge says, records aside: Welcome, Started, ConsumeStarted, ConsumeGap, CaughtUp, Control, *Heartbeat, Result, Unsubscribed, Pong, *Error or Goodbye.
 type Frame interface{ isFrame() }
 
 // Welcome is the first frame of a session.
@@ -99,6 +101,10 @@ func (JSON) Append(dst []byte, f Frame) []byte {
 		return AppendWelcome(dst, f.Session, f.Heartbeat, f.MaxMessageBytes)
 	case Started:
 		return AppendStarted(dst, f.ID, f.Topic, f.At)
+	case ConsumeStarted:
+		return appendConsumeStarted(dst, f.ID, f.Settings)
+	case ConsumeGap:
+		return appendConsumeGap(dst, f)
 	case CaughtUp:
 		return AppendCaughtUp(dst, f.ID)
 	case Control:

@@ -20,6 +20,8 @@ func ErrorOf(re, id string, err error) *Error {
 		outside   *hub.OffsetOutOfRangeError
 		lagged    *hub.LaggedError
 		limit     *hub.LimitError
+		forbidden *hub.ForbiddenError
+		settings  *hub.GroupSettingsError
 	)
 	switch {
 	case errors.As(err, &invalid):
@@ -33,6 +35,10 @@ func ErrorOf(re, id string, err error) *Error {
 	case errors.As(err, &limit):
 		e.Code, e.Reason = "resource_exhausted", "LIMIT"
 		e.Retryable, e.RetryAfterMs = limit.Retry > 0, limit.Retry.Milliseconds()
+	case errors.As(err, &forbidden):
+		e.Code, e.Reason = "permission_denied", "FORBIDDEN"
+	case errors.As(err, &settings):
+		e.Code, e.Reason = "failed_precondition", "GROUP_SETTINGS"
 	case errors.Is(err, hub.ErrUnknownTopic):
 		e.Code, e.Reason = "not_found", "UNKNOWN_TOPIC"
 	case errors.Is(err, hub.ErrTopicDeleted):
@@ -69,6 +75,13 @@ func ErrorOfFailure(id string, f *tailracev1.PublishFailure) *Error {
 func IDInUse(re, id string) *Error {
 	return &Error{
 		Re: re, ID: id, Code: "already_exists", Reason: "ID_IN_USE", Message: "the id is in use by a subscription or consume of this session",
+	}
+}
+
+// NotHeld is the answer to an ack or nack of deliveries that the consume of that id does not hold (any more): it had no effect on them.
+func NotHeld(re, id string, tags []int64) *Error {
+	return &Error{
+		Re: re, ID: id, Code: "failed_precondition", Reason: "NOT_HELD", Message: "these deliveries are not held here (any more)", Tags: tags,
 	}
 }
 

@@ -35,7 +35,7 @@ const (
 	AsBytes            // as it is: all that Proto has
 )
 
-// Op is what a client asked for: *Subscribe, *Unsubscribe, *Publish, *Ping or *Unbuilt.
+// Op is what a client asked for: *Subscribe, *Unsubscribe, *Consume, *Settle, *Publish, *Ping or *Unbuilt.
 type Op interface{ isOp() }
 
 // Subscribe starts a subscription.
@@ -62,7 +62,7 @@ type Ping struct {
 	ID string
 }
 
-// Unbuilt is an op of the protocol that this build does not have: consume, ack, nack, auth. Answer it with Refusal.
+// Unbuilt is an op of the protocol that this build does not have: auth. Answer it with Refusal.
 type Unbuilt struct {
 	Op string
 	ID string // empty where there is none

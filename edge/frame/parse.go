@@ -35,7 +35,16 @@ func Parse(msg []byte) (Op, *Error) {
 	case "ping":
 		id = o.id()
 		op = &Ping{ID: id}
-	case "consume", "ack", "nack", "auth":
+	case "consume":
+		c := parseConsume(o)
+		op, id = c, c.ID
+	case "ack":
+		a := parseAck(o)
+		op, id = a, a.ID
+	case "nack":
+		n := parseNack(o)
+		op, id = n, n.ID
+	case "auth":
 		if raw := o.take("id"); raw != nil {
 			o.members = append(o.members, member{name: "id", raw: raw})
 			id = o.id()

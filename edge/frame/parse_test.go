@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"tailrace.dev/tailrace/edge/frame"
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
@@ -23,6 +25,10 @@ func sub(id string, as frame.As, r hub.Request) *frame.Subscribe {
 	return &frame.Subscribe{ID: id, As: as, Request: r}
 }
 
+func settle(op string, tags []int64, m *tailracev1.ConsumeRequest) *frame.Settle {
+	return &frame.Settle{Op: op, ID: "q", Tags: tags, Request: m}
+}
+
 func pub(r *tailracev1.PublishRecord) *frame.Publish {
 	return &frame.Publish{ID: "p1", Topic: "orders", Record: r}
 }
@@ -30,14 +36,28 @@ func pub(r *tailracev1.PublishRecord) *frame.Publish {
 func TestParseUnderstands(t *testing.T) {
 	noon := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 	for msg, want := range map[string]frame.Op{
-		`{"op":"ping","id":"x"}`:                                                            &frame.Ping{ID: "x"},
-		"\n { \"id\" : \"x\" ,\t\"op\" : \"ping\" } \r\n":                                   &frame.Ping{ID: "x"},
-		`{"\u006fp":"p\u0069ng","id":"é\ud83d\ude00\u0041"}`:                                &frame.Ping{ID: "é😀A"},
-		`{"op":"ping","id":"` + strings.Repeat("é", 32) + `"}`:                              &frame.Ping{ID: strings.Repeat("é", 32)},
-		`{"op":"unsubscribe","id":"a"}`:                                                     &frame.Unsubscribe{ID: "a"},
-		`{"op":"auth","token":"t"}`:                                                         &frame.Unbuilt{Op: "auth"},
-		`{"op":"ack","id":"q","tags":[1],"upTo":3}`:                                         &frame.Unbuilt{Op: "ack", ID: "q"},
-		`{"op":"consume","id":"q","topics":["orders"],"group":"billing","maxInFlight":100}`: &frame.Unbuilt{Op: "consume", ID: "q"},
+		`{"op":"ping","id":"x"}`:                                          &frame.Ping{ID: "x"},
+		"\n { \"id\" : \"x\" ,\t\"op\" : \"ping\" } \r\n":                 &frame.Ping{ID: "x"},
+		`{"\u006fp":"p\u0069ng","id":"é\ud83d\ude00\u0041"}`:              &frame.Ping{ID: "é😀A"},
+		`{"op":"ping","id":"` + strings.Repeat("é", 32) + `"}`:            &frame.Ping{ID: strings.Repeat("é", 32)},
+		`{"op":"unsubscribe","id":"a"}`:                                   &frame.Unsubscribe{ID: "a"},
+		`{"op":"auth","token":"t"}`:                                       &frame.Unbuilt{Op: "auth"},
+		`{"op":"consume","id":"q","topics":["orders"],"group":"billing"}`: &frame.Consume{ID: "q", Start: &tailracev1.ConsumeStart{Group: "billing", Topics: []string{"orders"}}},
+		`{"op":"consume","id":"q","topics":["orders","bills"],"group":"billing","initial":"latest","maxInFlight":10000,"ackTimeoutMs":1500,"maxAttempts":1000,
+		  "deadLetter":"orders.dlq","ordering":"none","autoAck":true}`: &frame.Consume{ID: "q", Start: &tailracev1.ConsumeStart{
+			Group: "billing", Topics: []string{"orders", "bills"}, Initial: tailracev1.InitialPosition_INITIAL_POSITION_LATEST, MaxInFlight: 10_000,
+			AckTimeout: durationpb.New(1500 * time.Millisecond), MaxAttempts: 1000, DeadLetterTopic: "orders.dlq",
+			Ordering: tailracev1.Ordering_ORDERING_NONE, AutoAck: true,
+		}},
+		`{"op":"ack","id":"q","tags":[17,19],"upTo":16}`: settle("ack", []int64{17, 19}, &tailracev1.ConsumeRequest{
+			Event: &tailracev1.ConsumeRequest_Ack{Ack: &tailracev1.Ack{Tags: []int64{17, 19}, UpTo: 16}},
+		}),
+		`{"op":"ack","id":"q","upTo":9007199254740991}`: settle("ack", nil, &tailracev1.ConsumeRequest{
+			Event: &tailracev1.ConsumeRequest_Ack{Ack: &tailracev1.Ack{UpTo: 1<<53 - 1}},
+		}),
+		`{"op":"nack","id":"q","tags":[18],"delayMs":250,"reason":"no such customer"}`: settle("nack", []int64{18}, &tailracev1.ConsumeRequest{
+			Event: &tailracev1.ConsumeRequest_Nack{Nack: &tailracev1.Nack{Tags: []int64{18}, Delay: durationpb.New(250 * time.Millisecond), Reason: "no such customer"}},
+		}),
 
 		`{"op":"subscribe","id":"a","topic":"orders"}`: sub("a", frame.AsAuto, hub.Request{Topic: "orders"}),
 		`{"op":"subscribe","id":"a","topic":"orders","topicId":"T","keys":["k1",{"base64":"/+8="},{"base64":"_-8"},""],"partitions":[0,1],
@@ -92,6 +112,12 @@ func equal(a, b frame.Op) bool {
 	case *frame.Publish:
 		b, ok := b.(*frame.Publish)
 		return ok && a.ID == b.ID && a.Topic == b.Topic && proto.Equal(a.Record, b.Record) && (a.Record.Value == nil) == (b.Record.Value == nil)
+	case *frame.Consume:
+		b, ok := b.(*frame.Consume)
+		return ok && a.ID == b.ID && proto.Equal(a.Start, b.Start)
+	case *frame.Settle:
+		b, ok := b.(*frame.Settle)
+		return ok && a.ID == b.ID && a.Op == b.Op && slices.Equal(a.Tags, b.Tags) && proto.Equal(a.Request, b.Request)
 	case *frame.Subscribe:
 		b, ok := b.(*frame.Subscribe)
 		if !ok || !a.Request.Start.Time.Equal(b.Request.Start.Time) {

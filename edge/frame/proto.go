@@ -61,6 +61,10 @@ func serverFrame(f Frame) *tailracev1.ServerFrame {
 		}}
 	case Started:
 		m.Op = &tailracev1.ServerFrame_Started{Started: &tailracev1.StartedFrame{Id: f.ID, Topic: f.Topic, Started: startedMessage(f.At)}}
+	case ConsumeStarted:
+		m.Op = &tailracev1.ServerFrame_Started{Started: &tailracev1.StartedFrame{Id: f.ID, Consume: f.Settings}}
+	case ConsumeGap:
+		m.Op = &tailracev1.ServerFrame_Gap{Gap: &tailracev1.GapFrame{Id: f.ID, Topic: f.Topic, Gap: f.Gap}}
 	case CaughtUp:
 		m.Op = &tailracev1.ServerFrame_CaughtUp{CaughtUp: &tailracev1.CaughtUpFrame{Id: f.ID}}
 	case Control:

@@ -51,7 +51,7 @@ func TestProtoUnderstands(t *testing.T) {
 		{encoded(t, &tailracev1.ClientFrame{Op: &tailracev1.ClientFrame_Ping{Ping: &tailracev1.PingOp{Id: strings.Repeat("é", 32)}}}), &frame.Ping{ID: strings.Repeat("é", 32)}},
 		{encoded(t, &tailracev1.ClientFrame{Op: &tailracev1.ClientFrame_Unsubscribe{Unsubscribe: &tailracev1.UnsubscribeOp{Id: "a"}}}), &frame.Unsubscribe{ID: "a"}},
 		{encoded(t, &tailracev1.ClientFrame{Op: &tailracev1.ClientFrame_Auth{Auth: &tailracev1.AuthOp{Token: "t"}}}), &frame.Unbuilt{Op: "auth"}},
-		{encoded(t, &tailracev1.ClientFrame{Op: &tailracev1.ClientFrame_Ack{Ack: &tailracev1.AckOp{Id: "q", Ack: &tailracev1.Ack{UpTo: 3}}}}), &frame.Unbuilt{Op: "ack", ID: "q"}},
+		{encoded(t, &tailracev1.ClientFrame{Op: &tailracev1.ClientFrame_Ack{Ack: &tailracev1.AckOp{Id: "q", Ack: &tailracev1.Ack{UpTo: 3}}}}), settle("ack", nil, &tailracev1.ConsumeRequest{Event: &tailracev1.ConsumeRequest_Ack{Ack: &tailracev1.Ack{UpTo: 3}}})},
 		{publishFrame(t, record), pub(record)},
 		{publishFrame(t, &tailracev1.PublishRecord{}), pub(&tailracev1.PublishRecord{})},
 		{subscribeFrame(t, &tailracev1.SubscribeRequest{Topic: "orders"}), sub("a", frame.AsBytes, hub.Request{Topic: "orders"})},

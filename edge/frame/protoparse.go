@@ -21,8 +21,7 @@ func (Proto) Parse(msg []byte) (Op, *Error) {
 	c := &protoRequest{}
 	name, id, ok := c.outline(msg)
 	if ok && c.fail.problem == "" {
-		switch name {
-		case "consume", "ack", "nack", "auth":
+		if name == "auth" {
 			return &Unbuilt{Op: name, ID: id}, nil
 		}
 	}
@@ -122,6 +121,12 @@ func (c *protoRequest) op(m *tailracev1.ClientFrame) Op {
 		return c.subscribe(op.Subscribe)
 	case *tailracev1.ClientFrame_Unsubscribe:
 		return &Unsubscribe{ID: op.Unsubscribe.GetId()}
+	case *tailracev1.ClientFrame_Consume:
+		return c.consume(op.Consume)
+	case *tailracev1.ClientFrame_Ack:
+		return c.ack(op.Ack)
+	case *tailracev1.ClientFrame_Nack:
+		return c.nack(op.Nack)
 	case *tailracev1.ClientFrame_Publish:
 		return c.publish(op.Publish)
 	case *tailracev1.ClientFrame_Ping:

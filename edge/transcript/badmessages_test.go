@@ -127,8 +127,21 @@ func badMessages() []misdeed {
 	add("publish: topic that is not there", "publish: UNKNOWN_TOPIC", `{"op":"publish","id":"p","topic":"nosuch","text":"x"}`)
 	add("publish: topic with NUL", "publish: ", `{"op":"publish","id":"p","topic":"or\u0000ders","text":"x"}`)
 	add("unsubscribe of nothing", "unsubscribe: INVALID_ARGUMENT: id", `{"op":"unsubscribe","id":"a"}`)
-	for _, op := range []string{"consume", "ack", "nack", "auth"} {
-		add(op+" with anything in it", op+": UNIMPLEMENTED", `{"op":"`+op+`","id":"q","what":[{}],"ever":1e999}`)
+	add("auth with anything in it", "auth: UNIMPLEMENTED", `{"op":"auth","id":"q","what":[{}],"ever":1e999}`)
+	for op, rests := range map[string][]string{
+		"consume": {
+			``, `"group":"g"`, `"topics":["orders"]`, `"group":"","topics":["orders"]`, `"group":"g","topics":[]`, `"group":"g","topics":"orders"`, `"group":"g","topics":[""]`,
+			`"group":"g","topics":[1]`, `"group":"g","topics":["orders"],"what":[{}]`,
+			`"group":"g","topics":["orders"],"maxInFlight":0`, `"group":"g","topics":["orders"],"maxInFlight":10001`, `"group":"g","topics":["orders"],"ackTimeoutMs":999`,
+			`"group":"g","topics":["orders"],"ackTimeoutMs":1e999`, `"group":"g","topics":["orders"],"maxAttempts":-1`, `"group":"g","topics":["orders"],"initial":"now"`,
+			`"group":"g","topics":["orders"],"ordering":"topic"`, `"group":"g","topics":["orders"],"autoAck":"true"`, `"group":"g","topics":["orders"],"deadLetter":null`,
+		},
+		"ack":  {``, `"tags":[]`, `"tags":7`, `"tags":["7"]`, `"tags":[-1]`, `"tags":[9007199254740992]`, `"upTo":1.5`, `"upTo":1,"more":1`},
+		"nack": {``, `"tags":[]`, `"upTo":1`, `"tags":[1],"delayMs":-1`, `"tags":[1],"delayMs":3600001`, `"tags":[1],"reason":"` + strings.Repeat("x", 1025) + `"`},
+	} {
+		for _, rest := range rests {
+			add(op+" with {"+rest[:min(len(rest), 80)]+"}", op+": INVALID_ARGUMENT", strings.Replace(`{"op":"`+op+`","id":"q",`+rest+`}`, ",}", "}", 1))
+		}
 	}
 	for _, op := range []string{"welcome", "records", "error", "goodbye", "deliveries"} {
 		add("an op of the server: "+op, "frame: UNKNOWN_OP", `{"op":"`+op+`","id":"q"}`)

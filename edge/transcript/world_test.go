@@ -17,6 +17,7 @@ import (
 	"tailrace.dev/tailrace/edge"
 	"tailrace.dev/tailrace/edge/console"
 	"tailrace.dev/tailrace/edge/upstream"
+	"tailrace.dev/tailrace/services/group"
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/hub/hubtest"
 	"tailrace.dev/tailrace/services/kafka"
@@ -164,14 +165,23 @@ func (w *world) startService() {
 	cfg := w.set.hub
 	cfg.Logger, cfg.Linger = log, 50*time.Millisecond
 	h := hub.New(w.behind, cfg)
-	server := stream.New(stream.Config{Hub: h, Publisher: w.behind, Topics: w.behind, Logger: log, Registerer: prometheus.NewRegistry(), Tracer: w.set.serviceTraces})
+	var groups *group.Groups
+	if c, ok := w.behind.(*kafka.Client); ok {
+		groups = group.New(group.Config{Cluster: c, DeadLetters: c, Logger: log, CommitInterval: 50 * time.Millisecond, Linger: 200 * time.Millisecond})
+	}
+	server := stream.New(stream.Config{Groups: groups, Hub: h, Publisher: w.behind, Topics: w.behind, Logger: log, Registerer: prometheus.NewRegistry(), Tracer: w.set.serviceTraces})
 	serving, drain := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	life, end := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	var parts sync.WaitGroup
-	parts.Go(func() { _ = server.Run(serving, ln, time.Millisecond) })
 	parts.Go(func() { _ = h.Run(life) })
+	if groups != nil {
+		parts.Go(func() { _ = groups.Run(life) })
+	}
+	served := make(chan struct{})
+	parts.Go(func() { defer close(served); _ = server.Run(serving, ln, time.Millisecond) })
 	w.endRPC = sync.OnceFunc(func() {
 		drain()
+		<-served
 		end()
 		parts.Wait()
 	})
@@ -196,6 +206,9 @@ func (w *world) startEdge() {
 	w.run("hub", w.hub.Run)
 	sockets := w.set.edge
 	sockets.UpstreamAvailable = source.Available
+	if w.store == nil {
+		sockets.Consumer = source
+	}
 	sockets.Tracer = w.set.edgeTraces
 	mux := http.NewServeMux()
 	mux.Handle("/", console.Handler())

@@ -27,6 +27,8 @@ const (
 	reasonUnavailable      = "KAFKA_UNAVAILABLE"
 	reasonDraining         = "DRAINING"
 	reasonUnimplemented    = "UNIMPLEMENTED"
+	reasonGroupSettings    = "GROUP_SETTINGS"
+	reasonInternal         = "INTERNAL"
 	reasonLost             = "CONNECTION_LOST" // no answer of the service at all
 )
 
@@ -115,6 +117,22 @@ func (a *answer) hubError(topic string) error {
 		return fmt.Errorf("this edge may not: %s", a.text)
 	default:
 		return fmt.Errorf("%w: %s", hub.ErrUnavailable, a.text)
+	}
+}
+
+// workerError is the same of a worker's stream, which is the caller's own: what the service refuses, it refuses the caller.
+func (a *answer) workerError() error {
+	switch a.reason {
+	case reasonForbidden:
+		return &hub.ForbiddenError{Problem: a.text}
+	case reasonGroupSettings:
+		return &hub.GroupSettingsError{Problem: a.text}
+	case reasonDraining:
+		return fmt.Errorf("%w: %s", hub.ErrDraining, a.text)
+	case reasonInternal:
+		return fmt.Errorf("the service has failed: %s", a.text)
+	default:
+		return a.hubError("")
 	}
 }
 

@@ -17,7 +17,7 @@ type metrics struct {
 	historyRecords, historyBytes prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer, lines *atomic.Int64) *metrics {
+func newMetrics(reg prometheus.Registerer, lines, works *atomic.Int64) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "tailrace_edge_" + name, Help: help})
 	}
@@ -46,7 +46,10 @@ func newMetrics(reg prometheus.Registerer, lines *atomic.Int64) *metrics {
 		reg.MustRegister(m.up, m.feeds, m.losses, m.reads, m.records, m.bytes, m.historyRecords, m.historyBytes,
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 				Name: "tailrace_edge_publish_streams", Help: "Sockets with a publish stream to a service, or waiting for one.",
-			}, func() float64 { return float64(lines.Load()) }))
+			}, func() float64 { return float64(lines.Load()) }),
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "tailrace_edge_consume_streams", Help: "Consumes of sockets, each with a stream to a service, or waiting for one.",
+			}, func() float64 { return float64(works.Load()) }))
 	}
 	return m
 }

@@ -37,6 +37,7 @@ type replica struct {
 	// subscribe receives the wire-identical shadow: records come as bytes.
 	subscribe *connect.Client[tailracev1.SubscribeRequest, wirev1.SubscribeResponse]
 	publish   *connect.Client[tailracev1.PublishRequest, tailracev1.PublishResponse]
+	consume   *connect.Client[tailracev1.ConsumeRequest, wirev1.ConsumeResponse]
 	pipeline  *connect.Client[tailracev1.PublishStreamRequest, tailracev1.PublishStreamResponse]
 	topics    *connect.Client[tailracev1.ListTopicsRequest, tailracev1.ListTopicsResponse]
 	topic     *connect.Client[tailracev1.GetTopicRequest, tailracev1.GetTopicResponse]
@@ -69,6 +70,7 @@ func newReplica(address string, cfg *Config) *replica {
 		http:      client,
 		subscribe: connect.NewClient[tailracev1.SubscribeRequest, wirev1.SubscribeResponse](client, address+tailracev1connect.StreamServiceSubscribeProcedure, options),
 		publish:   connect.NewClient[tailracev1.PublishRequest, tailracev1.PublishResponse](client, address+tailracev1connect.StreamServicePublishProcedure, options),
+		consume:   connect.NewClient[tailracev1.ConsumeRequest, wirev1.ConsumeResponse](client, address+tailracev1connect.StreamServiceConsumeProcedure, options),
 		pipeline:  connect.NewClient[tailracev1.PublishStreamRequest, tailracev1.PublishStreamResponse](client, address+tailracev1connect.StreamServicePublishStreamProcedure, options),
 		topics:    connect.NewClient[tailracev1.ListTopicsRequest, tailracev1.ListTopicsResponse](client, address+tailracev1connect.TopicServiceListTopicsProcedure, options),
 		topic:     connect.NewClient[tailracev1.GetTopicRequest, tailracev1.GetTopicResponse](client, address+tailracev1connect.TopicServiceGetTopicProcedure, options),

@@ -47,6 +47,8 @@ type Config struct {
 	// that, a stream is given up as soon as all is answered, else after PublishLinger; default 10 s.
 	PublishStreams int
 	PublishLinger  time.Duration
+	// ConsumeStreams is how many consumes there may be at once, of all sockets, each with a stream of its own; default 1024.
+	ConsumeStreams int
 	// UnknownAfter is how long a topic that a service no longer knows may be away before its feeds say Deleted; default 10 s. (A service that
 	// has just started may not have seen it yet.)
 	UnknownAfter time.Duration
@@ -70,6 +72,9 @@ func (c Config) withDefaults() Config {
 	if c.PublishStreams <= 0 {
 		c.PublishStreams = 4096
 	}
+	if c.ConsumeStreams <= 0 {
+		c.ConsumeStreams = 1024
+	}
 	return c
 }
 
@@ -83,7 +88,8 @@ type Source struct {
 	described descriptions
 
 	lines   atomic.Int64   // of sockets that publish, with a stream or waiting for one
-	running sync.WaitGroup // their goroutines
+	works   atomic.Int64   // consumes
+	running sync.WaitGroup // the goroutines of both
 
 	reached     chan struct{} // closed when a service has answered for the first time
 	reachedOnce sync.Once
@@ -97,7 +103,7 @@ func New(cfg Config) (*Source, error) {
 	if len(cfg.Addresses) == 0 {
 		return nil, errors.New("upstream: no address")
 	}
-	s.metrics = newMetrics(cfg.Registerer, &s.lines)
+	s.metrics = newMetrics(cfg.Registerer, &s.lines, &s.works)
 	for _, address := range cfg.Addresses {
 		address, err := CheckAddress(address)
 		if err != nil {
@@ -117,7 +123,7 @@ func CheckAddress(address string) (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// Run watches the health of the services until ctx ends; then, once all lines of OpenPublish have ended, it returns nil, and no connection
+// Run watches the health of the services until ctx ends; then, once all that OpenPublish and OpenConsume have begun has ended, it returns nil, and no connection
 // is left that is not in use.
 func (s *Source) Run(ctx context.Context) error {
 	var wg sync.WaitGroup

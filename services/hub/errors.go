@@ -69,3 +69,17 @@ type LimitError struct {
 }
 
 func (e *LimitError) Error() string { return fmt.Sprintf("at the limit of %d %s", e.Value, e.Limit) }
+
+// ForbiddenError says that somebody behind the hub does not allow what was asked for.
+type ForbiddenError struct {
+	Problem string // for the caller
+}
+
+func (e *ForbiddenError) Error() string { return e.Problem }
+
+// GroupSettingsError says that a worker asks for other settings than those that its consumer group has in force.
+type GroupSettingsError struct {
+	Problem string // for the caller; it tells the settings in force
+}
+
+func (e *GroupSettingsError) Error() string { return e.Problem }

@@ -139,7 +139,7 @@ func assemble(ctx context.Context, cfg *Config, logger *slog.Logger) (*parts, er
 		MemoryBudget: int64(cfg.MemoryBudget), Linger: linger, SlowAfter: cfg.SlowAfter, Logger: logger, Registerer: registry,
 	})
 	sockets := cfg.Edge
-	sockets.UpstreamAvailable = source.Available
+	sockets.UpstreamAvailable, sockets.Consumer = source.Available, source
 	cfg.Trace.Service, cfg.Trace.Logger, cfg.Trace.Registerer = "tailrace-edge", logger, registry
 	if sockets.Tracer, err = trace.New(ctx, cfg.Trace); err != nil {
 		return nil, err

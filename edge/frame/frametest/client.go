@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
@@ -45,11 +46,20 @@ type clientJSON struct {
 	Headers   [][2]json.RawMessage
 	Partition *int32
 
-	Topics []string
-	Group  string
-	Tags   []int64
-	UpTo   int64
-	Token  string
+	Topics       []string
+	Group        string
+	Initial      string
+	MaxInFlight  int32
+	AckTimeoutMs int64
+	MaxAttempts  int32
+	DeadLetter   string
+	Ordering     string
+	AutoAck      bool
+	Tags         []int64
+	UpTo         int64
+	DelayMs      int64
+	Reason       string
+	Token        string
 }
 
 // bytesJSON is a string or {"base64":…}.
@@ -118,15 +128,32 @@ func (c *clientJSON) frame() (*tailracev1.ClientFrame, error) {
 	case "ping":
 		m.Op = &tailracev1.ClientFrame_Ping{Ping: &tailracev1.PingOp{Id: c.ID}}
 	case "consume":
-		m.Op = &tailracev1.ClientFrame_Consume{Consume: &tailracev1.ConsumeOp{Id: c.ID, Start: &tailracev1.ConsumeStart{Group: c.Group, Topics: c.Topics}}}
+		m.Op = &tailracev1.ClientFrame_Consume{Consume: &tailracev1.ConsumeOp{Id: c.ID, Start: c.consume()}}
 	case "ack":
 		m.Op = &tailracev1.ClientFrame_Ack{Ack: &tailracev1.AckOp{Id: c.ID, Ack: &tailracev1.Ack{Tags: c.Tags, UpTo: c.UpTo}}}
 	case "nack":
-		m.Op = &tailracev1.ClientFrame_Nack{Nack: &tailracev1.NackOp{Id: c.ID, Nack: &tailracev1.Nack{Tags: c.Tags}}}
+		m.Op = &tailracev1.ClientFrame_Nack{Nack: &tailracev1.NackOp{Id: c.ID, Nack: &tailracev1.Nack{Tags: c.Tags, Delay: milliseconds(c.DelayMs), Reason: c.Reason}}}
 	case "auth":
 		m.Op = &tailracev1.ClientFrame_Auth{Auth: &tailracev1.AuthOp{Token: c.Token}}
 	}
 	return m, nil
+}
+
+func (c *clientJSON) consume() *tailracev1.ConsumeStart {
+	return &tailracev1.ConsumeStart{
+		Group: c.Group, Topics: c.Topics, MaxInFlight: c.MaxInFlight, AckTimeout: milliseconds(c.AckTimeoutMs), MaxAttempts: c.MaxAttempts,
+		DeadLetterTopic: c.DeadLetter, AutoAck: c.AutoAck,
+		Initial:  choose[tailracev1.InitialPosition](c.Initial, "earliest", "latest"),
+		Ordering: choose[tailracev1.Ordering](c.Ordering, "key", "none"),
+	}
+}
+
+// milliseconds is a duration; nil for none.
+func milliseconds(n int64) *durationpb.Duration {
+	if n == 0 {
+		return nil
+	}
+	return durationpb.New(time.Duration(n) * time.Millisecond)
 }
 
 func (c *clientJSON) subscribe() (*tailracev1.SubscribeRequest, error) {

@@ -73,6 +73,14 @@ func frameObject(m *tailracev1.ServerFrame) (object, error) {
 		return startedObject(f.Started), nil
 	case *tailracev1.ServerFrame_Records:
 		return recordsObject(f.Records), nil
+	case *tailracev1.ServerFrame_Deliveries:
+		records := []object{}
+		for _, d := range f.Deliveries.GetDeliveries() {
+			o := recordObject(d.GetRecord())
+			o["tag"], o["attempt"] = d.GetTag(), d.GetAttempt()
+			records = append(records, o)
+		}
+		return object{"op": "records", "id": f.Deliveries.GetId(), "records": records}, nil
 	case *tailracev1.ServerFrame_CaughtUp:
 		return object{"op": "caughtup", "id": f.CaughtUp.GetId()}, nil
 	case *tailracev1.ServerFrame_Gap:
@@ -107,6 +115,18 @@ func frameObject(m *tailracev1.ServerFrame) (object, error) {
 }
 
 func startedObject(f *tailracev1.StartedFrame) object {
+	if m := f.GetConsume(); m != nil {
+		word := func(text, prefix string) string { return strings.ToLower(strings.TrimPrefix(text, prefix)) }
+		o := object{
+			"op": "started", "id": f.GetId(), "group": m.GetGroup(), "topics": m.GetTopics(), "maxInFlight": m.GetMaxInFlight(),
+			"ackTimeoutMs": m.GetAckTimeout().AsDuration().Milliseconds(), "maxAttempts": m.GetMaxAttempts(), "autoAck": m.GetAutoAck(),
+			"initial": word(m.GetInitial().String(), "INITIAL_POSITION_"), "ordering": word(m.GetOrdering().String(), "ORDERING_"),
+		}
+		if m.GetDeadLetterTopic() != "" {
+			o["deadLetter"] = m.GetDeadLetterTopic()
+		}
+		return o
+	}
 	ps := []object{}
 	for _, p := range f.GetStarted().GetPartitions() {
 		o := object{"partition": p.GetPartition(), "start": p.GetStart(), "end": p.GetEnd()}

@@ -946,15 +946,17 @@ func (x *WelcomeFrame) GetMaxMessageBytes() int64 {
 	return 0
 }
 
-// StartedFrame tells how a subscription was resolved.
+// StartedFrame tells how a subscription was resolved, or the settings of a consume.
 type StartedFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Id of the subscription.
+	// Id of the subscription or consume.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Topic.
+	// Topic; not of a consume.
 	Topic string `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
-	// Positions.
-	Started       *Started `protobuf:"bytes,3,opt,name=started,proto3" json:"started,omitempty"`
+	// Positions; not of a consume.
+	Started *Started `protobuf:"bytes,3,opt,name=started,proto3" json:"started,omitempty"`
+	// Of a consume: the settings in force, defaults filled in.
+	Consume       *ConsumeStart `protobuf:"bytes,4,opt,name=consume,proto3" json:"consume,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1006,6 +1008,13 @@ func (x *StartedFrame) GetTopic() string {
 func (x *StartedFrame) GetStarted() *Started {
 	if x != nil {
 		return x.Started
+	}
+	return nil
+}
+
+func (x *StartedFrame) GetConsume() *ConsumeStart {
+	if x != nil {
+		return x.Consume
 	}
 	return nil
 }
@@ -1881,11 +1890,12 @@ const file_tailrace_v1_session_proto_rawDesc = "" +
 	"\bprotocol\x18\x02 \x01(\x05R\bprotocol\x12\x1a\n" +
 	"\bfeatures\x18\x03 \x03(\tR\bfeatures\x127\n" +
 	"\theartbeat\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\theartbeat\x12*\n" +
-	"\x11max_message_bytes\x18\x05 \x01(\x03R\x0fmaxMessageBytes\"d\n" +
+	"\x11max_message_bytes\x18\x05 \x01(\x03R\x0fmaxMessageBytes\"\x99\x01\n" +
 	"\fStartedFrame\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12.\n" +
-	"\astarted\x18\x03 \x01(\v2\x14.tailrace.v1.StartedR\astarted\"N\n" +
+	"\astarted\x18\x03 \x01(\v2\x14.tailrace.v1.StartedR\astarted\x123\n" +
+	"\aconsume\x18\x04 \x01(\v2\x19.tailrace.v1.ConsumeStartR\aconsume\"N\n" +
 	"\fRecordsFrame\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\arecords\x18\x02 \x01(\v2\x14.tailrace.v1.RecordsR\arecords\"X\n" +
@@ -2026,24 +2036,25 @@ var file_tailrace_v1_session_proto_depIdxs = []int32{
 	12, // 25: tailrace.v1.ServerFrame.deliveries:type_name -> tailrace.v1.DeliveriesFrame
 	29, // 26: tailrace.v1.WelcomeFrame.heartbeat:type_name -> google.protobuf.Duration
 	30, // 27: tailrace.v1.StartedFrame.started:type_name -> tailrace.v1.Started
-	31, // 28: tailrace.v1.RecordsFrame.records:type_name -> tailrace.v1.Records
-	32, // 29: tailrace.v1.DeliveriesFrame.deliveries:type_name -> tailrace.v1.Delivery
-	33, // 30: tailrace.v1.GapFrame.gap:type_name -> tailrace.v1.Gap
-	34, // 31: tailrace.v1.TopologyFrame.topology:type_name -> tailrace.v1.Topology
-	35, // 32: tailrace.v1.HeartbeatFrame.time:type_name -> google.protobuf.Timestamp
-	17, // 33: tailrace.v1.HeartbeatFrame.subscriptions:type_name -> tailrace.v1.SubscriptionHeartbeat
-	36, // 34: tailrace.v1.SubscriptionHeartbeat.positions:type_name -> tailrace.v1.Position
-	37, // 35: tailrace.v1.PublishedFrame.published:type_name -> tailrace.v1.Published
-	35, // 36: tailrace.v1.AuthenticatedFrame.expires:type_name -> google.protobuf.Timestamp
-	38, // 37: tailrace.v1.ErrorFrame.outcome:type_name -> tailrace.v1.PublishOutcome
-	29, // 38: tailrace.v1.ErrorFrame.retry_after:type_name -> google.protobuf.Duration
-	29, // 39: tailrace.v1.GoodbyeFrame.reconnect_after_min:type_name -> google.protobuf.Duration
-	29, // 40: tailrace.v1.GoodbyeFrame.reconnect_after_max:type_name -> google.protobuf.Duration
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	26, // 28: tailrace.v1.StartedFrame.consume:type_name -> tailrace.v1.ConsumeStart
+	31, // 29: tailrace.v1.RecordsFrame.records:type_name -> tailrace.v1.Records
+	32, // 30: tailrace.v1.DeliveriesFrame.deliveries:type_name -> tailrace.v1.Delivery
+	33, // 31: tailrace.v1.GapFrame.gap:type_name -> tailrace.v1.Gap
+	34, // 32: tailrace.v1.TopologyFrame.topology:type_name -> tailrace.v1.Topology
+	35, // 33: tailrace.v1.HeartbeatFrame.time:type_name -> google.protobuf.Timestamp
+	17, // 34: tailrace.v1.HeartbeatFrame.subscriptions:type_name -> tailrace.v1.SubscriptionHeartbeat
+	36, // 35: tailrace.v1.SubscriptionHeartbeat.positions:type_name -> tailrace.v1.Position
+	37, // 36: tailrace.v1.PublishedFrame.published:type_name -> tailrace.v1.Published
+	35, // 37: tailrace.v1.AuthenticatedFrame.expires:type_name -> google.protobuf.Timestamp
+	38, // 38: tailrace.v1.ErrorFrame.outcome:type_name -> tailrace.v1.PublishOutcome
+	29, // 39: tailrace.v1.ErrorFrame.retry_after:type_name -> google.protobuf.Duration
+	29, // 40: tailrace.v1.GoodbyeFrame.reconnect_after_min:type_name -> google.protobuf.Duration
+	29, // 41: tailrace.v1.GoodbyeFrame.reconnect_after_max:type_name -> google.protobuf.Duration
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_tailrace_v1_session_proto_init() }
