@@ -68,6 +68,11 @@ func (w *worker) consume(s *session, op *frame.Consume) {
 	c := &consume{s: s, id: op.ID, cost: opCost + proto.Size(op.Start), next: make(chan struct{}, 1), over: make(chan struct{})}
 	s.work = append(s.work, c)
 	c.send, c.hangUp = w.srv.cfg.Consumer.OpenConsume(w.srv.ctx, op.Start, time.Now().Add(w.srv.cfg.SubscribeTimeout), func(m *wirev1.ConsumeResponse, err error) {
+		select {
+		case <-c.over:
+			return
+		default:
+		}
 		w.inbox.post(s, consumed{c, m, err})
 		if err == nil {
 			select {
@@ -88,7 +93,7 @@ func (w *worker) settle(s *session, op *frame.Settle) {
 	case w.srv.cfg.Consumer == nil:
 		w.refuseOp(s, (&frame.Unbuilt{Op: op.Op, ID: op.ID}).Refusal())
 	case c == nil:
-		w.refuse(s, frame.NotHeld(op.Op, op.ID, op.Tags))
+		w.refuse(s, frame.NotHeld(op.ID, op.Tags))
 	default:
 		if err := w.handOn(c, op.Request); err != nil {
 			e := frame.ErrorOf(op.Op, op.ID, err)
@@ -196,7 +201,7 @@ func (c *consume) event() (frame.Frame, error) {
 	case *wirev1.ConsumeResponse_AckRefused:
 		m := &tailracev1.AckRefused{}
 		err := read(e.AckRefused, m)
-		return frame.NotHeld("ack", c.id, m.GetTags()), err
+		return frame.NotHeld(c.id, m.GetTags()), err
 	case *wirev1.ConsumeResponse_Gap:
 		m := &tailracev1.ConsumeGap{}
 		err := read(e.Gap, m)

@@ -1,5 +1,5 @@
 // Package edge serves records to WebSockets and to streams of events: it takes connections, speaks the protocol of edge/README.md (frame has its
-// forms), and brings each session what its subscriptions of the hub have. Of the way to the service it knows a hub and a Publisher, nothing more.
+// forms), and brings each session what its subscriptions of the hub have. Of the way to the service it knows a hub, a Publisher and a Consumer, nothing more.
 //
 // It keeps no goroutine for a session. Sessions are dealt to workers; a session belongs to one worker for its whole life, and only that
 // worker writes to its socket, so that no two frames can interleave. A stream of events is a session that takes no input and whose frames are
@@ -12,6 +12,7 @@
 //	                                                        their subscriptions and publishes
 //	poller, one a worker           Serve                    reads, parsers, epoll                           its worker has ended
 //	task (Subscribes, Publishes)   Serve                    one call at a time (of Publish: by request)     the call ends; its context does
+//	ways of OpenConsume            the Consumer             a consume's stream                              the consume ends
 //	ways of OpenPublish            the Publisher            a socket's stream of publishes                  idle for some seconds, hung up
 //	request                        net/http, Serve          a connection that is no session: the page,      as in net/http
 //	                                                        a publish by POST

@@ -223,9 +223,7 @@ func (w *worker) compose(s *session) (fixed int) {
 			budget = w.pull(sb, budget)
 		}
 	}
-	if len(s.work) > 0 {
-		w.pullWork(s, budget+maxFrame/2)
-	}
+	w.pullWork(s, budget+maxFrame/2)
 	fixed = len(w.buf)
 	for _, sb := range s.subs {
 		if sb.group == 0 {

@@ -79,9 +79,10 @@ func IDInUse(re, id string) *Error {
 }
 
 // NotHeld is the answer to an ack or nack of deliveries that the consume of that id does not hold (any more): it had no effect on them.
-func NotHeld(re, id string, tags []int64) *Error {
+// Of nacks, too, re is "ack": the service does not tell them apart.
+func NotHeld(id string, tags []int64) *Error {
 	return &Error{
-		Re: re, ID: id, Code: "failed_precondition", Reason: "NOT_HELD", Message: "these deliveries are not held here (any more)", Tags: tags,
+		Re: "ack", ID: id, Code: "failed_precondition", Reason: "NOT_HELD", Message: "these deliveries are not held here (any more)", Tags: tags,
 	}
 }
 

@@ -35,6 +35,9 @@ type (
 	pipelined   = connect.BidiStream[tailracev1.PublishStreamRequest, tailracev1.PublishStreamResponse]
 	// pipeline is one PublishStream as the test wants it answered.
 	pipeline func(ctx context.Context, stream *pipelined) error
+	worker   = connect.BidiStream[tailracev1.ConsumeRequest, tailracev1.ConsumeResponse]
+	// consuming is one Consume as the test wants it answered.
+	consuming func(ctx context.Context, stream *worker) error
 	// step is one Subscribe call as the test wants it answered.
 	step func(ctx context.Context, m *tailracev1.SubscribeRequest, out *subscribing) error
 )
@@ -53,7 +56,8 @@ type script struct {
 	asked     []*tailracev1.SubscribeRequest
 	publishes []func(ctx context.Context, m *tailracev1.PublishRequest) (*tailracev1.PublishResponse, error) // likewise
 	published int
-	pipelines []pipeline // of the PublishStreams to come; the last one stays
+	consumes  []consuming // of the Consumes to come; the last one stays
+	pipelines []pipeline  // of the PublishStreams to come; the last one stays
 	opened    int
 	topic     *tailracev1.Topic // that GetTopic tells
 	described int
@@ -132,6 +136,16 @@ func (s *script) PublishStream(ctx context.Context, stream *pipelined) error {
 	do := s.pipelines[0]
 	if len(s.pipelines) > 1 {
 		s.pipelines = s.pipelines[1:]
+	}
+	s.mu.Unlock()
+	return do(ctx, stream)
+}
+
+func (s *script) Consume(ctx context.Context, stream *worker) error {
+	s.mu.Lock()
+	do := s.consumes[0]
+	if len(s.consumes) > 1 {
+		s.consumes = s.consumes[1:]
 	}
 	s.mu.Unlock()
 	return do(ctx, stream)

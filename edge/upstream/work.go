@@ -156,8 +156,8 @@ func (w *work) stream() error {
 		cancel() // wakes the sender
 	})
 	if w.hand(ctx, s) {
-		_ = s.CloseRequest()
-		<-ctx.Done() // the service says goodbye, or the time for that is over
+		_ = s.CloseRequest() // what the service needs to end it
+		<-ctx.Done()         // it has, or the time for that is over
 	}
 	// net/http's HTTP/2 client does not see the end of ctx while the request's body may still grow.
 	_ = s.CloseRequest()
