@@ -193,10 +193,11 @@ func TestConsumeHoldsOneMessage(t *testing.T) {
 			}
 			close(stuck)
 		}()
-		for sent = 0; sent < 1000; sent++ {
+		for sent < 1000 {
 			if err := s.Send(big); err != nil {
 				return err
 			}
+			sent++
 			progress <- struct{}{}
 		}
 		return nil
