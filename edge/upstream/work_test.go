@@ -7,6 +7,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,7 +173,7 @@ func TestConsumeEndsAtTheService(t *testing.T) {
 // While the caller takes nothing, the service's sends come to a halt.
 func TestConsumeHoldsOneMessage(t *testing.T) {
 	svc := newScript(t)
-	var sent int
+	var sent atomic.Int64
 	stuck := make(chan struct{})
 	svc.consumes = []consuming{func(_ context.Context, s *worker) error {
 		if _, err := s.Receive(); err != nil {
@@ -193,11 +194,11 @@ func TestConsumeHoldsOneMessage(t *testing.T) {
 			}
 			close(stuck)
 		}()
-		for sent < 1000 {
+		for sent.Load() < 1000 {
 			if err := s.Send(big); err != nil {
 				return err
 			}
-			sent++
+			sent.Add(1)
 			progress <- struct{}{}
 		}
 		return nil
@@ -209,8 +210,8 @@ func TestConsumeHoldsOneMessage(t *testing.T) {
 		t.Fatal("it is never stuck")
 	}
 	hangUp()
-	if sent >= 1000 {
-		t.Errorf("%d messages of 128 KiB went to a caller that takes none", sent)
+	if n := sent.Load(); n >= 1000 {
+		t.Errorf("%d messages of 128 KiB went to a caller that takes none", n)
 	}
 }
 
