@@ -25,8 +25,10 @@ const maxSettles = 64
 type consume struct {
 	s       *session
 	id      string
-	cost    int // bytes of input that it holds
+	cost    int // bytes of input that it holds, besides acks
+	acks    int // bytes of acks and nacks that wait for the service, as charged for
 	send    func(m *tailracev1.ConsumeRequest) bool
+	waiting func() int
 	hangUp  func()
 	next    chan struct{} // one slot: another message may come
 	over    chan struct{} // closed when nobody takes any more
@@ -67,7 +69,7 @@ func (w *worker) consume(s *session, op *frame.Consume) {
 	}
 	c := &consume{s: s, id: op.ID, cost: opCost + proto.Size(op.Start), next: make(chan struct{}, 1), over: make(chan struct{})}
 	s.work = append(s.work, c)
-	c.send, c.hangUp = w.srv.cfg.Consumer.OpenConsume(w.srv.ctx, op.Start, time.Now().Add(w.srv.cfg.SubscribeTimeout), func(m *wirev1.ConsumeResponse, err error) {
+	c.send, c.waiting, c.hangUp = w.srv.cfg.Consumer.OpenConsume(w.srv.ctx, op.Start, time.Now().Add(w.srv.cfg.SubscribeTimeout), func(m *wirev1.ConsumeResponse, err error) {
 		select {
 		case <-c.over:
 			return
@@ -113,7 +115,19 @@ func (w *worker) handOn(c *consume, m *tailracev1.ConsumeRequest) error {
 	if !c.send(m) {
 		return &hub.LimitError{Limit: "acks that wait for the service", Value: maxSettles, Retry: settleRetry}
 	}
+	if !w.charge(c) {
+		w.end(c.s, &endOverLimit, "ack")
+	}
 	return nil
+}
+
+// charge charges for the acks that wait now. They are sent elsewhere, and what was sent is given back at the next ack, or at the next message of the
+// service, which has a heartbeat. It is false if they are too much.
+func (w *worker) charge(c *consume) bool {
+	now := c.waiting()
+	more := now - c.acks
+	c.acks = now
+	return w.srv.input.keep(c.s, more)
 }
 
 // consumed takes a message of a worker's stream, or its end.
@@ -127,6 +141,9 @@ func (w *worker) consumed(s *session, r consumed) {
 		c.rest = d.Deliveries
 	}
 	w.touch(s)
+	if !w.charge(c) {
+		w.end(s, &endOverLimit, "ack")
+	}
 }
 
 // pullWork appends what the session's workers have, about so many bytes of records at most.
@@ -247,5 +264,5 @@ func (w *worker) disband(c *consume) {
 	close(c.over)
 	c.hangUp()
 	c.message, c.rest = nil, nil
-	w.srv.input.keep(c.s, -c.cost)
+	w.srv.input.keep(c.s, -c.cost-c.acks)
 }

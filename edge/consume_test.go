@@ -37,7 +37,7 @@ type opened struct {
 }
 
 func (c *consumer) OpenConsume(_ context.Context, _ *tailracev1.ConsumeStart, _ time.Time, tell func(*wirev1.ConsumeResponse, error)) (
-	send func(*tailracev1.ConsumeRequest) bool, hangUp func(),
+	send func(*tailracev1.ConsumeRequest) bool, waiting func() int, hangUp func(),
 ) {
 	o := &opened{of: c, tell: tell}
 	c.mu.Lock()
@@ -50,6 +50,13 @@ func (c *consumer) OpenConsume(_ context.Context, _ *tailracev1.ConsumeStart, _ 
 				o.sent = append(o.sent, m)
 			}
 			return !o.full
+		}, func() (n int) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			for _, m := range o.sent {
+				n += proto.Size(m)
+			}
+			return n
 		}, func() {
 			o.mu.Lock()
 			defer o.mu.Unlock()
@@ -88,6 +95,13 @@ func (o *opened) tookAll(n int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.taken == n
+}
+
+// takes is when the service has taken all acks.
+func (o *opened) takes() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sent = nil
 }
 
 func (o *opened) left() bool {

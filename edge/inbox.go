@@ -113,7 +113,7 @@ func (b *inbox) deliver(posts []post, writable []*session) {
 	b.signal()
 }
 
-// post is called by tasks, and with answers to publishes; the number of both is bounded. It never waits.
+// post is called by tasks, with answers to publishes, and with one message at a time of each consume; the number of all is bounded. It never waits.
 func (b *inbox) post(s *session, what any) {
 	b.mu.Lock()
 	b.posts = append(b.posts, post{s: s, what: what})

@@ -10,7 +10,7 @@ const (
 	opCost = 256
 )
 
-// input bounds what is held of all that clients have sent: unfinished messages, what waits for a worker, queued publishes and the keys of
+// input bounds what is held of all that clients have sent: unfinished messages, what waits for a worker, queued publishes and acks, and the keys of
 // subscriptions. A session with more than freeInput is charged for it, and ended if it asks for more while the bound is passed.
 type input struct {
 	max  int64
@@ -63,7 +63,7 @@ func (in *input) swap(old, n int) bool {
 	return true
 }
 
-// keep charges a session for n bytes more, or less, of publishes and subscriptions. It is false if that is too much. Only the session's
+// keep charges a session for n bytes more, or less, of publishes, subscriptions and consumes. It is false if that is too much. Only the session's
 // worker calls it.
 func (in *input) keep(s *session, n int) bool {
 	old := chargeable(s.kept)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	wirev1 "tailrace.dev/tailrace/gen/tailrace/wire/v1"
 )
 
 // TestInputBound: what all clients together have sent is bounded. Who asks for more is sent away to come back; small messages are taken on.
@@ -32,10 +34,18 @@ func TestInputBound(t *testing.T) {
 			c.until(t, "started")
 			c.until(t, "started")
 		}},
+		{"acks", func(t *testing.T, c *client, _ int) {
+			t.Helper()
+			c.say(t, consumeOp)
+			for range 2 {
+				c.say(t, ackOf(7000))
+			}
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := config()
 			cfg.MaxInputBytes = 1 << 20
+			cfg.Consumer = &consumer{} // at which all waits
 			r := start(t, cfg)
 			r.src.CreateTopic("orders", 1)
 			r.publisher.gate = make(chan struct{})
@@ -98,4 +108,33 @@ func TestInputIsGivenBack(t *testing.T) {
 	again.expect(t, "welcome")
 	again.say(t, fmt.Sprintf(`{"op":"publish","id":"p","topic":"away","text":"%s"}`, strings.Repeat("x", 5000)))
 	again.expect(t, "published")
+}
+
+// TestAcksAreGivenBack: what a service has taken of the acks is not charged for any more.
+func TestAcksAreGivenBack(t *testing.T) {
+	r, consumer := startConsuming(t, config())
+	held := func() float64 { return r.metric(t, "tailrace_edge_input_bytes", "") }
+	c := r.dial(t, "/ws")
+	c.expect(t, "welcome")
+	c.say(t, consumeOp)
+	o := consumer.nth(t, 0)
+	o.says(saysStarted(t))
+	c.expect(t, "started")
+	for range 2 {
+		c.say(t, ackOf(10_000))
+		await(t, "the acks are charged for", func() bool { return held() >= 40_000 })
+		o.takes()
+		o.says(&wirev1.ConsumeResponse{Event: &wirev1.ConsumeResponse_Heartbeat{}})
+		await(t, "nothing is held", func() bool { return held() == 0 })
+	}
+	c.say(t, ackOf(10_000))
+	await(t, "the acks are charged for", func() bool { return held() >= 40_000 })
+	c.say(t, `{"op":"unsubscribe","id":"q"}`)
+	c.expect(t, "unsubscribed")
+	await(t, "nothing is held", func() bool { return held() == 0 })
+}
+
+// ackOf acknowledges so many large tags.
+func ackOf(tags int) string {
+	return `{"op":"ack","id":"q","tags":[` + strings.TrimSuffix(strings.Repeat("9007199254740991,", tags), ",") + `]}`
 }

@@ -44,6 +44,7 @@ type work struct {
 	mu      sync.Mutex // guards the rest
 	waiting []*tailracev1.ConsumeRequest
 	tags    int // of waiting
+	reasons int // bytes of those of waiting
 	started bool
 	closed  bool
 }
@@ -52,14 +53,15 @@ type work struct {
 // goroutine, and then, once, why it is over: hub.ErrUnavailable, hub.ErrDraining (start again), *hub.LimitError, *hub.GroupSettingsError,
 // *hub.ForbiddenError and what else a service refuses. While it blocks, nothing more is received: so the caller holds at most one message, and the service
 // notices. send queues an ack or a nack, and never waits; it is false where too many wait already. hangUp says that the caller is gone: what was
-// queued is sent, then the service deals what the worker holds to others; tell must not block any more. When ctx ends, so does all.
+// queued is sent, then the service deals what the worker holds to others; tell must not block any more. waiting is about how many bytes the acks and nacks
+// take that wait. When ctx ends, so does all.
 func (s *Source) OpenConsume(ctx context.Context, start *tailracev1.ConsumeStart, by time.Time, tell func(m *wirev1.ConsumeResponse, err error)) (
-	send func(m *tailracev1.ConsumeRequest) bool, hangUp func(),
+	send func(m *tailracev1.ConsumeRequest) bool, waiting func() int, hangUp func(),
 ) {
 	w := &work{source: s, start: start, tell: tell, wake: make(chan struct{}, 1), by: by}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	s.running.Go(w.run)
-	return w.send, w.hangUp
+	return w.send, w.size, w.hangUp
 }
 
 func (w *work) send(m *tailracev1.ConsumeRequest) bool {
@@ -77,9 +79,19 @@ func (w *work) send(m *tailracev1.ConsumeRequest) bool {
 		w.waiting = append(w.waiting, m)
 	}
 	w.tags += tags
+	w.reasons += len(m.GetNack().GetReason())
 	w.mu.Unlock()
 	poke(w.wake)
 	return true
+}
+
+// requestCost is about what an ack or a nack takes besides its tags and its reason.
+const requestCost = 256
+
+func (w *work) size() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.waiting)*requestCost + w.tags*8 + w.reasons
 }
 
 // merge adds an ack to one that waits last, so that a client may acknowledge each record by itself. mu is held.
@@ -192,6 +204,7 @@ func (w *work) hand(ctx context.Context, s *consumeStream) (done bool) {
 			w.waiting[0] = nil
 			w.waiting = w.waiting[1:]
 			w.tags -= len(m.GetAck().GetTags()) + len(m.GetNack().GetTags())
+			w.reasons -= len(m.GetNack().GetReason())
 		}
 		closed := w.closed
 		w.mu.Unlock()

@@ -28,9 +28,17 @@ type toldWork struct {
 
 func consumeAt(t *testing.T, s *upstream.Source, start *tailracev1.ConsumeStart, wait time.Duration) (w *toldWork, send func(*tailracev1.ConsumeRequest) bool, hangUp func()) {
 	t.Helper()
+	w, send, _, hangUp = consumeCounted(t, s, start, wait)
+	return w, send, hangUp
+}
+
+func consumeCounted(t *testing.T, s *upstream.Source, start *tailracev1.ConsumeStart, wait time.Duration) (
+	w *toldWork, send func(*tailracev1.ConsumeRequest) bool, waiting func() int, hangUp func(),
+) {
+	t.Helper()
 	w = &toldWork{make(chan *wirev1.ConsumeResponse), make(chan error, 2)}
 	gone := make(chan struct{})
-	send, end := s.OpenConsume(t.Context(), start, time.Now().Add(wait), func(m *wirev1.ConsumeResponse, err error) {
+	send, waiting, end := s.OpenConsume(t.Context(), start, time.Now().Add(wait), func(m *wirev1.ConsumeResponse, err error) {
 		if err != nil {
 			w.ended <- err
 			return
@@ -49,7 +57,7 @@ func consumeAt(t *testing.T, s *upstream.Source, start *tailracev1.ConsumeStart,
 		}
 	}
 	t.Cleanup(hangUp)
-	return w, send, hangUp
+	return w, send, waiting, hangUp
 }
 
 func (w *toldWork) next(t *testing.T) *wirev1.ConsumeResponse {
@@ -119,7 +127,7 @@ func TestConsumeSaysAllBeforeItEnds(t *testing.T) {
 			tags = append(tags, m.GetNack().GetTags()...)
 		}
 	}}
-	w, send, hangUp := consumeAt(t, newSource(t, nil, svc.address), groupStart(), patience)
+	w, send, waiting, hangUp := consumeCounted(t, newSource(t, nil, svc.address), groupStart(), patience)
 	if w.next(t).GetStarted() == nil || w.next(t).GetDeliveries() == nil {
 		t.Error("got other messages")
 	}
@@ -136,6 +144,9 @@ func TestConsumeSaysAllBeforeItEnds(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Fatal("the service was not told the end")
+	}
+	if n := waiting(); n != 0 {
+		t.Errorf("%d bytes wait after all was sent", n)
 	}
 }
 
@@ -274,8 +285,11 @@ func TestConsumeHasLimits(t *testing.T) {
 	}
 	hangUp()
 
-	_, send, _ := consumeAt(t, newSource(t, nil, "127.0.0.1:1"), groupStart(), patience) // nobody takes anything
-	sent := 0
+	_, send, waiting, _ := consumeCounted(t, newSource(t, nil, "127.0.0.1:1"), groupStart(), patience) // nobody takes anything
+	if !send(ackOf(make([]int64, 1000)...)) || waiting() < 8000 {
+		t.Errorf("%d bytes wait, want those of 1,000 tags", waiting())
+	}
+	sent := 1
 	for sent < 1000 && send(&tailracev1.ConsumeRequest{Event: &tailracev1.ConsumeRequest_Nack{Nack: &tailracev1.Nack{Tags: []int64{1}}}}) {
 		sent++
 	}
