@@ -88,35 +88,38 @@ func (w *worker) consume(s *session, op *frame.Consume) {
 	}
 }
 
-// settle passes an ack or a nack on.
+// settle passes an ack or a nack on. They count as publishes do, also where there is nothing to settle.
 func (w *worker) settle(s *session, op *frame.Settle) {
+	if w.srv.cfg.Consumer == nil {
+		w.refuseOp(s, (&frame.Unbuilt{Op: op.Op, ID: op.ID}).Refusal())
+		return
+	}
+	err := w.maySettle(s)
 	c := s.worker(op.ID)
 	switch {
-	case w.srv.cfg.Consumer == nil:
-		w.refuseOp(s, (&frame.Unbuilt{Op: op.Op, ID: op.ID}).Refusal())
+	case err != nil:
 	case c == nil:
 		w.refuse(s, frame.NotHeld(op.ID, op.Tags))
-	default:
-		if err := w.handOn(c, op.Request); err != nil {
-			e := frame.ErrorOf(op.Op, op.ID, err)
-			e.Tags = op.Tags
-			w.refuse(s, e)
-		}
+	case !c.send(op.Request):
+		err = &hub.LimitError{Limit: "acks that wait for the service", Value: maxSettles, Retry: settleRetry}
+	case !w.charge(c):
+		w.end(s, &endOverLimit, "ack")
+	}
+	if err != nil {
+		e := frame.ErrorOf(op.Op, op.ID, err)
+		e.Tags = op.Tags
+		w.refuse(s, e)
 	}
 }
 
-// handOn passes an ack or a nack on. They count as publishes do.
-func (w *worker) handOn(c *consume, m *tailracev1.ConsumeRequest) error {
-	if rate := w.srv.cfg.PublishRate; rate > 0 {
-		if wait := c.s.puts.spend(w.srv.now(), rate, publishBurst); wait > 0 {
-			return &hub.LimitError{Limit: "publishes and acks of a session in a second", Value: int64(rate), Retry: wait.Round(time.Millisecond) + time.Millisecond}
-		}
+// maySettle says whether a session may have another ack or nack looked at now.
+func (w *worker) maySettle(s *session) error {
+	rate := w.srv.cfg.PublishRate
+	if rate == 0 {
+		return nil
 	}
-	if !c.send(m) {
-		return &hub.LimitError{Limit: "acks that wait for the service", Value: maxSettles, Retry: settleRetry}
-	}
-	if !w.charge(c) {
-		w.end(c.s, &endOverLimit, "ack")
+	if wait := s.puts.spend(w.srv.now(), rate, publishBurst); wait > 0 {
+		return &hub.LimitError{Limit: "publishes and acks of a session in a second", Value: int64(rate), Retry: wait.Round(time.Millisecond) + time.Millisecond}
 	}
 	return nil
 }

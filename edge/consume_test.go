@@ -287,6 +287,19 @@ func TestTooManyAcks(t *testing.T) {
 			t.Errorf("got %s", m.raw)
 		}
 	}
+	const idle = 20
+	for range idle {
+		c.say(t, `{"op":"ack","id":"nobody","tags":[7]}`)
+	}
+	limited := 0
+	for range idle {
+		if c.expect(t, "error").Reason == "LIMIT" {
+			limited++
+		}
+	}
+	if limited == 0 {
+		t.Error("acks that have nothing to settle are not counted")
+	}
 }
 
 // Subscriptions that have always something and consumes do not keep each other waiting.
