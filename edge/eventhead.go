@@ -52,7 +52,7 @@ func (s *Server) judgeEvents(r *http.Request) (*session, *refused) {
 	case entered:
 	}
 	resumed := op.Request.Start.Kind == hub.AtPositions
-	return &session{form: &protocolJSON, url: op, deaf: true, events: &events{origin: origin, resumed: resumed}}, nil
+	return &session{form: &protocolJSON, url: op, deaf: true, parent: s.parentOf(r), events: &events{origin: origin, resumed: resumed}}, nil
 }
 
 // fullOfEvents is the answer where there is no room: a stream that ends at once, since EventSource would not come back after a status. It is

@@ -76,7 +76,7 @@ func (w *worker) publish(s *session, op *frame.Publish) {
 		return
 	}
 	p.last++
-	span := w.tracePublish(op)
+	span := w.tracePublish(s, op)
 	p.under[p.last] = underWay{op.ID, size, w.srv.now(), span}
 	p.ids[op.ID] = struct{}{}
 	p.bytes += size

@@ -36,6 +36,7 @@ type session struct {
 	url      *frame.Subscribe // of the URL form
 	events   *events          // nil for a socket; its fields are the worker's
 	urlError *frame.Error     // of the URL form, when it is malformed
+	parent   *trace.Parent    // of its spans; nil: its request named none, or there are no spans
 	started  int64            // Server.now
 
 	// Shared by poller and worker.

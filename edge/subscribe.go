@@ -9,7 +9,6 @@ import (
 	"tailrace.dev/tailrace/edge/frame"
 	"tailrace.dev/tailrace/services/access"
 	"tailrace.dev/tailrace/services/hub"
-	"tailrace.dev/tailrace/services/trace"
 )
 
 // maxRunning is the number of subscribes of one session that are under way at once; the others wait for them.
@@ -44,9 +43,7 @@ func (w *worker) subscribe(s *session, op *frame.Subscribe, inURL bool) {
 	s.keys += keys
 	sb := &subscription{s: s, id: op.ID, as: op.As, request: &op.Request, inURL: inURL, waiting: true, keys: keys, cost: costOf(&op.Request)}
 	sb.by = time.Now().Add(w.srv.cfg.SubscribeTimeout)
-	if t := w.srv.cfg.Tracer; t != nil {
-		sb.span = t.Receive(w.srv.ctx, trace.Parent{}, op.Request.Topic)
-	}
+	sb.span = w.traceSubscribe(s, op.Request.Topic)
 	w.sit(sb)
 	s.subs = append(s.subs, sb)
 	if !w.srv.input.keep(s, sb.cost) {

@@ -13,13 +13,34 @@ import (
 // maxCarried is the largest record that is sent with its context beside it: the service has a bound for both together.
 const maxCarried = 3 << 20
 
-// tracePublish begins the span of a publish by socket, nil without a tracer. Where the record's own headers name a trace, it belongs to that.
-func (w *worker) tracePublish(op *frame.Publish) *trace.Publish {
+// parentOf is the context that the request for a session names, the parent of the session's spans. nil: none, or there are no spans.
+func (s *Server) parentOf(r *http.Request) *trace.Parent {
+	if s.cfg.Tracer == nil {
+		return nil
+	}
+	return trace.ParentOf(r.Header).Keep()
+}
+
+// traceSubscribe begins the span of a subscription, nil without a tracer.
+func (w *worker) traceSubscribe(s *session, topic string) *trace.Receive {
 	t := w.srv.cfg.Tracer
 	if t == nil {
 		return nil
 	}
-	_, span := t.Accept(w.srv.ctx, trace.Parent{}, op.Topic, []*tailracev1.PublishRecord{op.Record})
+	var from trace.Parent
+	if s.parent != nil {
+		from = *s.parent
+	}
+	return t.Receive(w.srv.ctx, from, topic)
+}
+
+// tracePublish begins the span of a publish by socket, nil without a tracer. Where the record's own headers name a trace, it belongs to that.
+func (w *worker) tracePublish(s *session, op *frame.Publish) *trace.Publish {
+	t := w.srv.cfg.Tracer
+	if t == nil {
+		return nil
+	}
+	_, span := t.AcceptOn(w.srv.ctx, s.parent, op.Topic, op.Record)
 	return span
 }
 

@@ -305,7 +305,7 @@ func (s *Server) upgrade(rw http.ResponseWriter, r *http.Request, early []byte) 
 		err = tcp.SetDeadline(time.Time{})
 	}
 	if err == nil {
-		x := &session{form: form, rest: append(early, rest...)}
+		x := &session{form: form, rest: append(early, rest...), parent: s.parentOf(r)}
 		if topic, ok := strings.CutPrefix(r.URL.Path, "/ws/"); ok {
 			if x.url, x.urlError = frame.ParseURL(topic, r.URL.RawQuery); x.url != nil && form == &protocolProto {
 				x.url.As = frame.AsBytes // all that it has; what is rendered is shared by all of the same as

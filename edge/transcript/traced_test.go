@@ -178,8 +178,18 @@ func byPost(t *testing.T, w *traced, topic, traceparent string, _ map[string]str
 
 func (w *traced) socket(t *testing.T, path string) (say func(string), expect func(op string) string) {
 	t.Helper()
+	return w.socketOf(t, path, "")
+}
+
+// socketOf opens a socket with a context, as proxies and programs can.
+func (w *traced) socketOf(t *testing.T, path, traceparent string) (say func(string), expect func(op string) string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	c, _, err := websocket.Dial(ctx, "ws://"+w.web+path, nil)
+	header := http.Header{}
+	if traceparent != "" {
+		header.Set("traceparent", traceparent)
+	}
+	c, _, err := websocket.Dial(ctx, "ws://"+w.web+path, &websocket.DialOptions{HTTPHeader: header})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"tailrace.dev/tailrace/services/access"
 	"tailrace.dev/tailrace/services/group"
 	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 // maxTags bounds an ack or a nack: no worker holds more.
@@ -35,6 +36,16 @@ func (s *Server) consume(ctx context.Context, stream *connect.BidiStream[tailrac
 	if err != nil {
 		return err
 	}
+	if s.cfg.Tracer != nil {
+		return s.tracedConsume(ctx, c, start, stream)
+	}
+	return s.work(ctx, c, start, stream, nil)
+}
+
+// work is a consume from its start on. first is the span that ends with the first delivery, or with the stream; nil: there is none.
+func (s *Server) work(
+	ctx context.Context, c *call, start group.Start, stream *connect.BidiStream[tailracev1.ConsumeRequest, wirev1.ConsumeResponse], first *trace.Receive,
+) error {
 	w, err := s.join(ctx, start)
 	if err != nil {
 		return err
@@ -45,7 +56,7 @@ func (s *Server) consume(ctx context.Context, stream *connect.BidiStream[tailrac
 	s.observer.started(ctx, tailracev1connect.StreamServiceConsumeProcedure, stream.Peer(), slog.String("group", start.Group))
 
 	life, cancel := context.WithCancel(ctx)
-	o := &consumer{server: s, call: c, stream: stream, worker: w, refused: make(chan []int64), ended: make(chan error, 1), now: make(chan struct{})}
+	o := &consumer{server: s, call: c, stream: stream, worker: w, first: first, refused: make(chan []int64), ended: make(chan error, 1), now: make(chan struct{})}
 	close(o.now)
 	var receiving sync.WaitGroup
 	receiving.Go(func() { o.ended <- o.receive(life) })
@@ -107,6 +118,7 @@ type consumer struct {
 	ended   chan error   // receiving has
 
 	// Owned by run.
+	first   *trace.Receive // nil once the first delivery was sent
 	sentAt  time.Time
 	now     chan struct{} // closed
 	message wirev1.ConsumeResponse
@@ -187,6 +199,10 @@ func (o *consumer) deliver(p group.Pulled) error {
 		return err
 	}
 	o.sentAt = time.Now()
+	if o.first != nil {
+		o.first.Delivered(p.Deliveries[0].Record.Body, p.Deliveries[0].Attempt)
+		o.first = nil
+	}
 	o.call.records += int64(len(p.Deliveries))
 	o.call.bytes += int64(len(*buffer))
 	o.body.Deliveries = nil
@@ -195,8 +211,8 @@ func (o *consumer) deliver(p group.Pulled) error {
 
 // event sends a message that is small and rare.
 func (o *consumer) event(event proto.Message) error {
-	m, err := consumeShadow(event)
-	if err != nil {
+	m := &wirev1.ConsumeResponse{}
+	if err := shadow(m, &tailracev1.ConsumeResponse{}, event); err != nil {
 		return err
 	}
 	if err := o.stream.Send(m); err != nil {

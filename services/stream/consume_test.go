@@ -42,14 +42,14 @@ func (l *oneLog) Join(ctx context.Context, _ group.Settings, g *group.Group) err
 func (*oneLog) Bury(_ context.Context, _ group.Letter, done func(error)) { done(nil) }
 
 // startGroups is start with queue mode on a log of its own.
-func startGroups(t *testing.T) (*service, *oneLog) {
+func startGroups(t *testing.T, options ...option) (*service, *oneLog) {
 	t.Helper()
 	l := &oneLog{members: make(chan *group.Group, 10)}
 	gs := group.New(group.Config{Cluster: l, DeadLetters: l, Linger: time.Minute})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = gs.Run(ctx) }()
-	s := start(t, patience, func(c *stream.Config) { c.Groups = gs })
+	s := start(t, patience, append(options, func(c *stream.Config) { c.Groups = gs })...)
 	t.Cleanup(func() { s.stop(); cancel(); <-ended })
 	return s, l
 }

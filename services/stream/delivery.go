@@ -2,11 +2,9 @@ package stream
 
 import (
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
-	wirev1 "tailrace.dev/tailrace/gen/tailrace/wire/v1"
 	"tailrace.dev/tailrace/services/group"
 )
 
@@ -36,29 +34,6 @@ func appendDeliveries(b []byte, ds []group.Delivery) []byte {
 		b = protowire.AppendVarint(b, uint64(d.Attempt))
 	}
 	return b
-}
-
-// consumeShadow returns the shadow of a small message, encoded the ordinary way.
-func consumeShadow(event proto.Message) (*wirev1.ConsumeResponse, error) {
-	body, err := proto.Marshal(event)
-	if err != nil {
-		return nil, err
-	}
-	if body == nil {
-		body = []byte{} // an empty message is not an absent one
-	}
-	switch event.(type) {
-	case *tailracev1.ConsumeStarted:
-		return &wirev1.ConsumeResponse{Event: &wirev1.ConsumeResponse_Started{Started: body}}, nil
-	case *tailracev1.AckRefused:
-		return &wirev1.ConsumeResponse{Event: &wirev1.ConsumeResponse_AckRefused{AckRefused: body}}, nil
-	case *tailracev1.ConsumeGap:
-		return &wirev1.ConsumeResponse{Event: &wirev1.ConsumeResponse_Gap{Gap: body}}, nil
-	case *tailracev1.Heartbeat:
-		return &wirev1.ConsumeResponse{Event: &wirev1.ConsumeResponse_Heartbeat{Heartbeat: body}}, nil
-	default:
-		panic("stream: no shadow for this message") // a new case of ConsumeResponse was forgotten here
-	}
 }
 
 // parseConsume validates a start; defaults are filled in by the group. The error is all that is wrong with it.

@@ -4,38 +4,28 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
-	wirev1 "tailrace.dev/tailrace/gen/tailrace/wire/v1"
 	"tailrace.dev/tailrace/services/hub"
 )
 
-// shadow returns the shadow of a small message, encoded the ordinary way.
-func shadow(event proto.Message) (*wirev1.SubscribeResponse, error) {
-	body, err := proto.Marshal(event)
+// shadow puts a small message, encoded the ordinary way, into the shadow of full, which is a response that it is an event of.
+func shadow(dst, full, event proto.Message) error {
+	body, err := proto.MarshalOptions{}.MarshalAppend([]byte{}, event) // an empty message is not an absent one
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if body == nil {
-		body = []byte{} // an empty message is not an absent one
+	fields, kind := full.ProtoReflect().Descriptor().Fields(), event.ProtoReflect().Descriptor()
+	for i := range fields.Len() {
+		if f := fields.Get(i); f.Message() == kind {
+			m := dst.ProtoReflect()
+			m.Set(m.Descriptor().Fields().ByNumber(f.Number()), protoreflect.ValueOfBytes(body))
+			return nil
+		}
 	}
-	switch event.(type) {
-	case *tailracev1.Started:
-		return &wirev1.SubscribeResponse{Event: &wirev1.SubscribeResponse_Started{Started: body}}, nil
-	case *tailracev1.Records:
-		return &wirev1.SubscribeResponse{Event: &wirev1.SubscribeResponse_Records{Records: body}}, nil
-	case *tailracev1.CaughtUp:
-		return &wirev1.SubscribeResponse{Event: &wirev1.SubscribeResponse_CaughtUp{CaughtUp: body}}, nil
-	case *tailracev1.Gap:
-		return &wirev1.SubscribeResponse{Event: &wirev1.SubscribeResponse_Gap{Gap: body}}, nil
-	case *tailracev1.Topology:
-		return &wirev1.SubscribeResponse{Event: &wirev1.SubscribeResponse_Topology{Topology: body}}, nil
-	case *tailracev1.Heartbeat:
-		return &wirev1.SubscribeResponse{Event: &wirev1.SubscribeResponse_Heartbeat{Heartbeat: body}}, nil
-	default:
-		panic("stream: no shadow for this message") // a new case of SubscribeResponse was forgotten here
-	}
+	panic("stream: " + string(kind.FullName()) + " is no event of " + string(full.ProtoReflect().Descriptor().FullName()))
 }
 
 func startedMessage(s hub.Started) *tailracev1.Started {

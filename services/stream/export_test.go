@@ -29,7 +29,10 @@ func OwnErrors(inner error) []error {
 	return []error{errStalled, errGone, &deniedError{inner}, violations{{Field: "topic", Problem: "is required"}}}
 }
 
-func Shadow(m proto.Message) (*wirev1.SubscribeResponse, error) { return shadow(m) }
+func Shadow(m proto.Message) (*wirev1.SubscribeResponse, error) {
+	response := &wirev1.SubscribeResponse{}
+	return response, shadow(response, &tailracev1.SubscribeResponse{}, m)
+}
 
 func JSONCodec() connect.Codec { return &jsonCodec{name: "json"} }
 

@@ -287,8 +287,8 @@ func (r *reader) account(parts []hub.Part, now time.Time) {
 
 // event sends a message that is small and rare.
 func (r *reader) event(m proto.Message) error {
-	response, err := shadow(m)
-	if err != nil {
+	response := &wirev1.SubscribeResponse{}
+	if err := shadow(response, &tailracev1.SubscribeResponse{}, m); err != nil {
 		return err
 	}
 	if err := r.out.Send(response); err != nil {

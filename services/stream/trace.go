@@ -7,6 +7,7 @@ import (
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	wirev1 "tailrace.dev/tailrace/gen/tailrace/wire/v1"
+	"tailrace.dev/tailrace/services/group"
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/trace"
 )
@@ -49,12 +50,27 @@ func (p *pipeline) traced(ctx context.Context, m *tailracev1.PublishOne, done fu
 func (s *Server) tracedSubscribe(ctx context.Context, m *tailracev1.SubscribeRequest, out *connect.ServerStream[wirev1.SubscribeResponse]) error {
 	first := s.cfg.Tracer.Receive(ctx, trace.ParentOf(out.Conn().RequestHeader()), m.GetTopic())
 	err := s.follow(ctx, m, out, first)
+	endWithout(first, err)
+	return err
+}
+
+// tracedConsume is work with a span, which ends with the first delivery.
+func (s *Server) tracedConsume(
+	ctx context.Context, c *call, start group.Start, stream *connect.BidiStream[tailracev1.ConsumeRequest, wirev1.ConsumeResponse],
+) error {
+	first := s.cfg.Tracer.Consume(ctx, trace.ParentOf(stream.RequestHeader()), start.Group, c.topic)
+	err := s.work(ctx, c, start, stream, first)
+	endWithout(first, err)
+	return err
+}
+
+// endWithout ends the span of a stream that has ended with err. It has no effect after the first record.
+func endWithout(first *trace.Receive, err error) {
 	v := judge(err)
 	if v.client || v.reason == ReasonDone {
 		v.reason = ""
 	}
-	first.End(v.reason) // of no effect after the first record
-	return err
+	first.End(v.reason)
 }
 
 // endFirst ends the span: the first record of b has been sent.

@@ -35,6 +35,15 @@ func ParentOf(h http.Header) Parent {
 	return Parent{h.Get(Traceparent), strings.Join(h.Values(Tracestate), ",")}
 }
 
+// Keep returns p as it can be kept for long: nil where it names no context, and no longer than what is taken of one.
+func (p Parent) Keep() *Parent {
+	p.Traceparent, p.Tracestate = p.Get(Traceparent), p.Get(Tracestate)
+	if !p.context(context.Background()).IsValid() { //nolint:forbidigo // it only carries
+		return nil
+	}
+	return &p
+}
+
 // Get returns a field. With Set and Keys it makes Parent what propagators read and write.
 func (p *Parent) Get(key string) string {
 	switch {

@@ -44,6 +44,15 @@ func (t *Tracer) Accept(ctx context.Context, from Parent, topic string, records 
 	return t.publish(ctx, oteltrace.SpanKindServer, from, topic, records)
 }
 
+// AcceptOn is Accept of one record that came by a session: the context in the record's own headers comes before that of the session; nil: it has none.
+func (t *Tracer) AcceptOn(ctx context.Context, session *Parent, topic string, record *tailracev1.PublishRecord) (context.Context, *Publish) {
+	var from Parent
+	if session != nil && !parentOfRecord(record.GetHeaders()).context(ctx).IsValid() {
+		from = *session
+	}
+	return t.Accept(ctx, from, topic, []*tailracev1.PublishRecord{record})
+}
+
 func (t *Tracer) publish(ctx context.Context, kind oteltrace.SpanKind, from Parent, topic string, records []*tailracev1.PublishRecord) (context.Context, *Publish) {
 	if t == nil {
 		return ctx, nil
@@ -154,9 +163,11 @@ func rank(r *tailracev1.PublishResult) int {
 }
 
 func attributes(operation string, kind attribute.KeyValue, topic string) []attribute.KeyValue {
-	return []attribute.KeyValue{
-		semconv.MessagingSystemKafka, semconv.MessagingOperationName(operation), kind, semconv.MessagingDestinationName(short(topic)),
+	list := []attribute.KeyValue{semconv.MessagingSystemKafka, semconv.MessagingOperationName(operation), kind}
+	if topic != "" {
+		list = append(list, semconv.MessagingDestinationName(short(topic)))
 	}
+	return list
 }
 
 func place(partition int32, offset int64) []attribute.KeyValue {

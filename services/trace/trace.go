@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -31,14 +30,13 @@ const (
 	maxLinks      = 32
 )
 
-// defaultPath is that of OTLP over HTTP (OpenTelemetry Protocol, "OTLP/HTTP Request").
-const defaultPath = "/v1/traces"
-
 // Config of a Tracer.
 type Config struct {
-	// Endpoint of an OTLP receiver over HTTP, such as http://127.0.0.1:4318; without a path, /v1/traces. Empty: off. Headers for it, such as
-	// credentials, are taken from OTEL_EXPORTER_OTLP_HEADERS, by the exporter.
+	// Endpoint of an OTLP receiver over HTTP, such as http://127.0.0.1:4318; without a path, /v1/traces. Empty: off.
 	Endpoint string
+	// Dial returns the exporter to Endpoint, which it is required with: otlp.Dial. The client is the only one that it may use, and its Timeout is for
+	// one batch, with its retries. A field, so that only commands import that package, and what comes with it.
+	Dial func(ctx context.Context, endpoint string, client *http.Client) (sdktrace.SpanExporter, error)
 	// Ratio of the traces that begin here and are sampled, from 0 to 1. A caller's trace is sampled if it says so, whatever the ratio.
 	Ratio float64
 
@@ -92,7 +90,7 @@ func New(ctx context.Context, cfg Config) (*Tracer, error) {
 	}
 	e := newExporter(cfg.Logger, cfg.Registerer)
 	if e.to = cfg.Exporter; e.to == nil {
-		to, err := otlp(ctx, cfg.Endpoint, e.client)
+		to, err := cfg.Dial(ctx, cfg.Endpoint, e.client)
 		if err != nil {
 			return nil, fmt.Errorf("trace: %w", err)
 		}
@@ -114,25 +112,6 @@ func New(ctx context.Context, cfg Config) (*Tracer, error) {
 		), e.ended}),
 	)
 	return &Tracer{tracer: provider.Tracer("tailrace.dev/tailrace"), provider: provider, exporter: e}, nil
-}
-
-// otlp is the exporter to an endpoint. Its client is ours, so that no connection of it outlives Shutdown.
-func otlp(ctx context.Context, endpoint string, client *http.Client) (sdktrace.SpanExporter, error) {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	if u.Path == "" || u.Path == "/" {
-		u.Path = defaultPath
-	}
-	return otlptracehttp.New(ctx,
-		otlptracehttp.WithEndpointURL(u.String()),
-		otlptracehttp.WithHTTPClient(client),
-		otlptracehttp.WithTimeout(exportTimeout),
-		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{
-			Enabled: true, InitialInterval: 500 * time.Millisecond, MaxInterval: 3 * time.Second, MaxElapsedTime: exportTimeout,
-		}),
-	)
 }
 
 // Shutdown exports what has ended, until ctx ends: what is left then is given up. It returns when nothing of the Tracer runs any more. Spans that

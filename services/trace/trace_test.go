@@ -23,6 +23,7 @@ import (
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/services/trace"
+	"tailrace.dev/tailrace/services/trace/otlp"
 )
 
 // patience is how long anything may take before a test gives up: far more than it needs.
@@ -35,7 +36,7 @@ func start(t testing.TB, change func(*trace.Config)) (*trace.Tracer, *tracetest.
 	t.Helper()
 	spans := tracetest.NewInMemoryExporter()
 	cfg := trace.DefaultConfig()
-	cfg.Service, cfg.Logger, cfg.Exporter, cfg.Delay = "test", slog.New(slog.DiscardHandler), spans, time.Millisecond
+	cfg.Service, cfg.Logger, cfg.Dial, cfg.Exporter, cfg.Delay = "test", slog.New(slog.DiscardHandler), otlp.Dial, spans, time.Millisecond
 	if change != nil {
 		change(&cfg)
 	}
@@ -115,7 +116,11 @@ func TestOffCostsNothing(t *testing.T) {
 		}
 		_, span = tracer.Accept(ctx, trace.Parent{}, "orders", records)
 		span.Unknown("OUTCOME_UNKNOWN", "text")
-		first := tracer.Receive(ctx, trace.Parent{}, "orders")
+		_, span = tracer.AcceptOn(ctx, nil, "orders", record)
+		span.Result(nil)
+		first := tracer.Consume(ctx, trace.Parent{}, "billing", "orders")
+		first.Delivered(nil, 1)
+		first = tracer.Receive(ctx, trace.Parent{}, "orders")
 		first.First(1, 2, nil, true)
 		first.End("")
 		if first.In(ctx) != ctx || trace.Carry(ctx, record, 1<<20, 0) != record {

@@ -25,6 +25,7 @@ import (
 	"tailrace.dev/tailrace/services/ops"
 	"tailrace.dev/tailrace/services/setting"
 	"tailrace.dev/tailrace/services/trace"
+	"tailrace.dev/tailrace/services/trace/otlp"
 )
 
 // Exit codes, as -help tells them.
@@ -140,7 +141,7 @@ func assemble(ctx context.Context, cfg *Config, logger *slog.Logger) (*parts, er
 	})
 	sockets := cfg.Edge
 	sockets.UpstreamAvailable, sockets.Consumer = source.Available, source
-	cfg.Trace.Service, cfg.Trace.Logger, cfg.Trace.Registerer = "tailrace-edge", logger, registry
+	cfg.Trace.Service, cfg.Trace.Dial, cfg.Trace.Logger, cfg.Trace.Registerer = "tailrace-edge", otlp.Dial, logger, registry
 	if sockets.Tracer, err = trace.New(ctx, cfg.Trace); err != nil {
 		return nil, err
 	}

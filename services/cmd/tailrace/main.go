@@ -26,6 +26,7 @@ import (
 	"tailrace.dev/tailrace/services/setting"
 	"tailrace.dev/tailrace/services/stream"
 	"tailrace.dev/tailrace/services/trace"
+	"tailrace.dev/tailrace/services/trace/otlp"
 )
 
 // Exit codes, as -help tells them.
@@ -151,7 +152,7 @@ func assemble(ctx context.Context, cfg *Config, broker *embedded.Broker, logger 
 	if err != nil {
 		return nil, err
 	}
-	cfg.Trace.Service, cfg.Trace.Logger, cfg.Trace.Registerer = "tailrace", logger, registry
+	cfg.Trace.Service, cfg.Trace.Dial, cfg.Trace.Logger, cfg.Trace.Registerer = "tailrace", otlp.Dial, logger, registry
 	tracer, err := trace.New(ctx, cfg.Trace)
 	if err != nil {
 		return nil, err
