@@ -1,8 +1,6 @@
 package e2e_test
 
 import (
-	"encoding/json"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -195,7 +193,7 @@ func TestDashboardAndPageShowWhatThereIs(t *testing.T) {
 	maps.Copy(exists, registered(t, ofEdge(t)))
 	page := httptest.NewRecorder()
 	ops.New(ops.Config{Gatherer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler)}).Handler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/", nil))
-	for what, text := range map[string]string{"the dashboard": expressions(t, "../../services/deploy/grafana.json"), "the page": page.Body.String()} {
+	for what, text := range map[string]string{"the dashboard": expressions(t, "../../services/deploy/grafana.json", known), "the page": page.Body.String()} {
 		shown := names(text, known)
 		for name := range shown {
 			if _, ok := exists[name]; !ok {
@@ -208,95 +206,4 @@ func TestDashboardAndPageShowWhatThereIs(t *testing.T) {
 			}
 		}
 	}
-}
-
-// panel is what is read of a Grafana panel.
-type panel struct {
-	ID         int
-	Type       string
-	Title      string
-	GridPos    struct{ X, Y, W, H int }
-	Datasource *struct{ Type, UID string }
-	Targets    []struct{ Expr, RefID string }
-	Panels     []panel
-}
-
-// expressions returns the queries of a dashboard, after a look at what Grafana needs.
-func expressions(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var dashboard struct {
-		UID, Title    string
-		SchemaVersion int
-		Templating    struct {
-			List []struct {
-				Name, Type string
-				Query      any
-			}
-		}
-		Panels []panel
-	}
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
-	if dashboard.UID == "" || dashboard.Title == "" || dashboard.SchemaVersion < 39 {
-		t.Errorf("uid %q, title %q, schema %d: want both, and at least 39", dashboard.UID, dashboard.Title, dashboard.SchemaVersion)
-	}
-	if l := dashboard.Templating.List; len(l) == 0 || l[0].Name != "datasource" || l[0].Type != "datasource" || l[0].Query != "prometheus" {
-		t.Errorf("variables %v: want the data source first", l)
-	}
-	var all strings.Builder
-	var rows []string
-	ids, taken := map[int]bool{}, map[[2]int]string{}
-	for _, p := range dashboard.Panels {
-		if ids[p.ID] || p.ID == 0 {
-			t.Errorf("panel %q has the id %d, which is taken or none", p.Title, p.ID)
-		}
-		ids[p.ID] = true
-		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
-			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
-				if other, ok := taken[[2]int{x, y}]; ok {
-					t.Fatalf("panels %q and %q lie over each other", other, p.Title)
-				}
-				taken[[2]int{x, y}] = p.Title
-			}
-		}
-		if p.Type == "row" {
-			rows = append(rows, p.Title)
-			continue
-		}
-		if p.Datasource == nil || p.Datasource.UID != "${datasource}" || len(p.Targets) == 0 {
-			t.Errorf("panel %q: want the data source of the variable, and a query", p.Title)
-		}
-		for _, target := range p.Targets {
-			if !balanced(target.Expr) {
-				t.Errorf("panel %q: %s has brackets without another", p.Title, target.Expr)
-			}
-			fmt.Fprintln(&all, target.Expr)
-		}
-	}
-	if want := []string{"Overview", "Delivery", "Hub", "Kafka", "Edge", "Publish", "Queue"}; !slices.Equal(rows, want) {
-		t.Errorf("rows %v, want %v", rows, want)
-	}
-	return all.String()
-}
-
-// balanced says whether the brackets of an expression match.
-func balanced(expr string) bool {
-	var open []rune
-	for _, r := range expr {
-		switch r {
-		case '(', '[', '{':
-			open = append(open, r)
-		case ')', ']', '}':
-			if len(open) == 0 || strings.IndexRune("([{", open[len(open)-1]) != strings.IndexRune(")]}", r) {
-				return false
-			}
-			open = open[:len(open)-1]
-		}
-	}
-	return len(open) == 0
 }
