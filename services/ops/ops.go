@@ -24,6 +24,8 @@ import (
 const (
 	headerTimeout = 5 * time.Second
 	closeTimeout  = 2 * time.Second
+	writeTimeout  = 10 * time.Second // of all but profiles
+	maxScrapes    = 8                // of the metrics, at a time: each costs what all of them cost to gather
 )
 
 // Config of a Server.
@@ -41,8 +43,10 @@ type Config struct {
 //	/              a page of figures, which reads /metrics
 //	/healthz       200 while the process runs, with details as JSON
 //	/readyz        200 once Reached was called and until Drain is, else 503
-//	/metrics       Prometheus metrics
+//	/metrics       Prometheus metrics; 503 while eight others gather them
 //	/debug/pprof/  profiles, for callers on loopback only
+//
+// An answer that is not taken within 10 s is given up, but for a profile.
 //
 // Its methods may be called concurrently.
 type Server struct {
@@ -55,10 +59,10 @@ type Server struct {
 // New returns a Server that is not ready yet.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, mux: http.NewServeMux()}
-	s.mux.Handle("GET /{$}", newPage())
-	s.mux.HandleFunc("GET /healthz", s.health)
-	s.mux.HandleFunc("GET /readyz", s.readiness)
-	s.mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}))
+	s.mux.Handle("GET /{$}", soon(newPage()))
+	s.mux.Handle("GET /healthz", soon(http.HandlerFunc(s.health)))
+	s.mux.Handle("GET /readyz", soon(http.HandlerFunc(s.readiness)))
+	s.mux.Handle("GET /metrics", soon(promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})))
 	s.mux.HandleFunc("/debug/pprof/", onLoopback(pprof.Index))
 	s.mux.HandleFunc("/debug/pprof/cmdline", onLoopback(pprof.Cmdline))
 	s.mux.HandleFunc("/debug/pprof/profile", onLoopback(pprof.Profile))
@@ -105,6 +109,14 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 		err = errors.Join(err, end)
 	}
 	return err
+}
+
+// soon bounds how long an answer may take, so that callers who do not read theirs hold nothing for ever.
+func soon(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // a recorder of a test has none
+		h.ServeHTTP(w, r)
+	})
 }
 
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {

@@ -1,0 +1,7 @@
+package ops
+
+// Bounds that tests go beyond.
+const (
+	WriteTimeout = writeTimeout
+	MaxScrapes   = maxScrapes
+)
