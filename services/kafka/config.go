@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -145,6 +146,9 @@ var ownProperties = map[string]string{
 	"max.in.flight.requests.per.connection": "order and idempotence depend on it",
 }
 
+// instanceName is what Kafka's JoinGroupRequest.validateGroupInstanceId takes and does not begin with a dot. With another every join would fail.
+var instanceName = regexp.MustCompile(`^[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,248}$`)
+
 // Validate reports every setting that cannot be, by flag (or field, where there is none) and value. The error unwraps into one for each.
 func (c Config) Validate() error {
 	var errs []error
@@ -162,6 +166,9 @@ func (c Config) Validate() error {
 	}
 	if c.Isolation != ReadCommitted && c.Isolation != ReadUncommitted {
 		errs = append(errs, fmt.Errorf("-kafka.isolation %q: want %s or %s", c.Isolation, ReadCommitted, ReadUncommitted))
+	}
+	if c.GroupInstance != "" && !instanceName.MatchString(c.GroupInstance) {
+		errs = append(errs, fmt.Errorf("-kafka.group-instance %q: want at most 249 letters, digits, dots, dashes and underscores, and no dot first", c.GroupInstance))
 	}
 	if c.GroupProtocol != "classic" && c.GroupProtocol != "consumer" {
 		errs = append(errs, fmt.Errorf("-kafka.group-protocol %q: want classic or consumer", c.GroupProtocol))

@@ -63,15 +63,15 @@ func (s *Set) problem(format string, args ...any) {
 }
 
 // parseArgs goes on where the flag package stops.
-func (s *Set) parseArgs(args []string) {
-	for {
+func (s *Set) parseArgs(all []string) {
+	for args := all; ; {
 		err := s.flags.Parse(args)
 		rest := s.flags.Args()
 		switch {
 		case err == nil && len(rest) == 0:
 			return
 		case err == nil:
-			s.problem("unexpected argument %s: there are only flags, see -help", quote(rest[0]))
+			s.problem("unexpected argument %s: there are only flags, see -help, and a value with spaces needs quotes", argument(all, rest))
 			rest = rest[1:]
 		case errors.Is(err, flag.ErrHelp): // -h
 			s.help = true
@@ -87,11 +87,22 @@ func (s *Set) parseArgs(args []string) {
 			s.problem("%s: its value is missing", strings.TrimPrefix(err.Error(), "flag needs an argument: "))
 			return // it was the last
 		default: // bad flag syntax; it still stands in front
-			s.problem("%w", err)
+			name, _, _ := strings.Cut(rest[0], "=")
+			s.problem("%s is no flag; -help lists them", quote(name))
 			rest = rest[1:]
 		}
 		args = rest
 	}
+}
+
+// argument is the first of rest, the end of args, as a problem shows it: whole where it comes first, or follows a switch, which takes no value;
+// elsewhere it may be part of a secret that has spaces.
+func argument(args, rest []string) string {
+	at := len(args) - len(rest)
+	if strings.Contains(rest[0], "=") || at > 0 && (!strings.HasPrefix(args[at-1], "-") || strings.Contains(args[at-1], "=")) {
+		return "***"
+	}
+	return quote(rest[0])
 }
 
 // parseRest reads, by ff, what no flag has set.

@@ -137,6 +137,10 @@ func (x *setting) shown(text string) string {
 	if m, ok := x.value.(masker); ok {
 		text = m.Mask(text)
 	}
+	// A password may have anything in it that should have been escaped.
+	if from, to := strings.Index(text, "://"), strings.LastIndexByte(text, '@'); from >= 0 && from < to {
+		text = text[:from] + "://***" + text[to:]
+	}
 	return quote(text)
 }
 
@@ -203,7 +207,12 @@ const maxShown = 120
 // password of a URL. It may have an @ or a / that should have been escaped, so that the longest counts.
 var password = regexp.MustCompilePOSIX(`://([^/@[:space:]]*|[^,"[:space:]]*)@`)
 
-func redact(text string) string { return password.ReplaceAllString(text, "://***@") }
+// query of a URL, in which tokens are given, too.
+var query = regexp.MustCompile(`(://[^?#\s,"]*[?#])[^\s,"]+`)
+
+func redact(text string) string {
+	return query.ReplaceAllString(password.ReplaceAllString(text, "://***@"), "${1}***")
+}
 
 // named are the beginnings of lines that can be a setting's or a property's name. Others may be a secret that was broken into lines, such as a key
 // in PEM.

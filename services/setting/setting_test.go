@@ -173,6 +173,38 @@ FILE:5: "listen:" is no setting, did you mean listen?`
 	}
 }
 
+// TestArgumentsShowNoSecret: neither those that are no flags, since they may be the rest of one with spaces, nor URLs with a password or a token.
+func TestArgumentsShowNoSecret(t *testing.T) {
+	const unexpected = ": there are only flags, see -help, and a value with spaces needs quotes"
+	for args, want := range map[string]string{
+		"junk -on":                              `unexpected argument "junk"` + unexpected,
+		"-on true":                              `unexpected argument "true"` + unexpected,
+		"-pair password=my hunter2":             "unexpected argument ***" + unexpected,
+		"-pair=password=my hunter2 hunter2":     "unexpected argument ***" + unexpected + "\nunexpected argument ***" + unexpected,
+		"password=hunter2":                      "unexpected argument ***" + unexpected,
+		"-zzzzzz hunter2":                       "unknown flag -zzzzzz; -help lists them",
+		"-zzzzzz=hunter2":                       "unknown flag -zzzzzz; -help lists them",
+		"---pair=password=hunter2 -count 0":     `"---pair" is no flag; -help lists them` + "\n" + `-count "0": want a whole number, 1 to 10`,
+		"-=hunter2":                             `"-" is no flag; -help lists them`,
+		"-count http://me:hun/t,hunter2@a:1":    `-count "http://***@a:1": want a whole number, 1 to 10`,
+		"-count http://a:1/?token=hunter2":      `-count "http://a:1/?***": want a whole number, 1 to 10`,
+		"-count http://b/#hunter2,http://c:1/x": `-count "http://b/#***,http://c:1/x": want a whole number, 1 to 10`,
+	} {
+		_, s := declare()
+		if _, got := s.Parse(strings.Fields(args), nil); texts(got) != want {
+			t.Errorf("%s: got %q, want %q", args, texts(got), want)
+		}
+	}
+	x, s := declare()
+	if _, problems := s.Parse([]string{"-pair", "endpoint=https://id/token?secret=hunter2", "-count", "http://me:hun hunter2@a"}, nil); strings.Contains(texts(problems), "hunter2") {
+		t.Errorf("got %s", texts(problems))
+	}
+	var out bytes.Buffer
+	if err := s.WriteConfig(&out); err != nil || strings.Contains(out.String(), "hunter2") || x.pairs["endpoint"] != "https://id/token?secret=hunter2" {
+		t.Errorf("got %v, %s", err, &out)
+	}
+}
+
 func TestActions(t *testing.T) {
 	for args, want := range map[string]setting.Action{
 		"": setting.Run, "-h": setting.Help, "-help": setting.Help, "--help": setting.Help, "-count 0 -help": setting.Help,

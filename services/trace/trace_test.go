@@ -96,6 +96,33 @@ func TestConfigurationsAreRefused(t *testing.T) {
 	}
 }
 
+// TestEnvironmentsAreChecked: what OpenTelemetry would print of its own variables, since it cannot read it, is a problem that shows no value.
+func TestEnvironmentsAreChecked(t *testing.T) {
+	for variable, want := range map[string]string{
+		"OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20hunter2, x-scope = a": "",
+		"OTEL_EXPORTER_OTLP_HEADERS=":                                            "",
+		"OTEL_EXPORTER_OTLP_HEADERS=Bearer hunter2":                              "OTEL_EXPORTER_OTLP_HEADERS: number 1 has no equals sign; want name=value",
+		"OTEL_EXPORTER_OTLP_HEADERS=a=b,authorization:hunter2=":                  "OTEL_EXPORTER_OTLP_HEADERS: number 2 has no name",
+		"OTEL_EXPORTER_OTLP_TRACES_HEADERS=authorization=hunter2%2":              "OTEL_EXPORTER_OTLP_TRACES_HEADERS: the value of number 1 has a % that",
+		"OTEL_EXPORTER_OTLP_HEADERS=authorization=hunter2\nhunter2":              "OTEL_EXPORTER_OTLP_HEADERS: the value of number 1 has a line break",
+		"OTEL_EXPORTER_OTLP_HEADERS=authorization=hunter2,":                      "OTEL_EXPORTER_OTLP_HEADERS: number 2 has no equals sign",
+		"OTEL_RESOURCE_ATTRIBUTES=deployment.environment=prod,hunter2":           "OTEL_RESOURCE_ATTRIBUTES: number 2 has no equals sign",
+		"OTEL_RESOURCE_ATTRIBUTES=example.org/team=prod%20a":                     "",
+		"OTHER=hunter2": "",
+	} {
+		problems := trace.CheckEnvironment([]string{"HOME=/", variable})
+		if want == "" {
+			if len(problems) > 0 {
+				t.Errorf("%q: %v", variable, problems)
+			}
+			continue
+		}
+		if len(problems) != 1 || !strings.HasPrefix(problems[0].Error(), want) || strings.Contains(problems[0].Error(), "hunter2") {
+			t.Errorf("%q: got %v, want %s", variable, problems, want)
+		}
+	}
+}
+
 // TestOffCostsNothing: no tracer, and no allocation in what is called without one.
 func TestOffCostsNothing(t *testing.T) {
 	cfg := trace.DefaultConfig()

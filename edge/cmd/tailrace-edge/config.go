@@ -121,6 +121,9 @@ func configure(args, environ []string) (Config, *setting.Set, setting.Action, []
 	}
 	c.Edge.MaxMessageBytes = int64(c.maxMessage)
 	problems = append(problems, c.problems(s)...)
+	if c.Trace.On() {
+		problems = append(problems, trace.CheckEnvironment(environ)...)
+	}
 	if err := c.Edge.Validate(); err != nil && len(problems) == 0 { // the settings' own limits come first, and name the flag
 		problems = setting.Split(err)
 	}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,9 +9,10 @@ import (
 	"time"
 
 	"tailrace.dev/tailrace/services/setting"
+	"tailrace.dev/tailrace/services/setting/settingtest"
 )
 
-var update = flag.Bool("update", false, "write testdata/help.txt anew")
+var update = settingtest.Update()
 
 // problemsOf are the problems with arguments, one a line.
 func problemsOf(args ...string) string {
@@ -143,23 +142,5 @@ func TestHelpTeaches(t *testing.T) {
 	if action != setting.Help {
 		t.Fatalf("got action %v", action)
 	}
-	var help bytes.Buffer
-	if err := s.Write(&help, action, intro); err != nil {
-		t.Fatal(err)
-	}
-	golden := filepath.Join("testdata", "help.txt")
-	if *update {
-		if err := os.WriteFile(golden, help.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil || !bytes.Equal(want, help.Bytes()) {
-		t.Errorf("the help is not that of %s (%v); look at it, and run the test with -update:\n%s", golden, err, &help)
-	}
-	for line := range strings.Lines(help.String()) {
-		if len([]rune(line)) > 101 {
-			t.Errorf("wider than 100 columns: %q", line)
-		}
-	}
+	settingtest.Help(t, s, intro, *update, "../../README.md", "../../../services/README.md")
 }

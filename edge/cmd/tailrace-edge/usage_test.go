@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"net"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
+
+	"tailrace.dev/tailrace/services/setting/settingtest"
 )
 
 func TestProcessesSayWhatIsWrongAndExit(t *testing.T) {
@@ -16,10 +14,6 @@ func TestProcessesSayWhatIsWrongAndExit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, test := range []struct {
 		environ string
 		args    string
@@ -32,27 +26,19 @@ func TestProcessesSayWhatIsWrongAndExit(t *testing.T) {
 		{"TAILRACE_MAX_KEYS=7", "-print-config", exitOK, []string{"max-keys                  7", "TAILRACE_MAX_KEYS", "default"}, nil},
 		{"TAILRACE_MAX_KEY=hunter2", "-print-config", exitOK, []string{"default"}, []string{"TAILRACE_MAX_KEY is no setting", "did you mean TAILRACE_MAX_KEYS?"}},
 		{"TAILRACE_UPSTREAM=http://me:hunter2@a:1", "-max-keys 0", exitUsage, nil, []string{"2 problems", "(from TAILRACE_UPSTREAM)", `-max-keys "0"`}},
+		{"OTEL_EXPORTER_OTLP_TRACES_HEADERS=authorization=hunter2%", "-trace.endpoint http://127.0.0.1:4318", exitUsage, nil, []string{"OTEL_EXPORTER_OTLP_TRACES_HEADERS: the value of number 1"}},
+		{"", "-upstream http://a:1/?token=hunter2", exitUsage, nil, []string{`-upstream "http://a:1/?***"`}},
+		{"", "-upstream http://me:hun/t,hunter2@a:1", exitUsage, nil, []string{`-upstream "http://***@a:1"`}},
 		{"", "-listen " + taken.Addr().String(), exitFailed, nil, []string{`"msg":"configuration"`, `"level":"ERROR"`, "address already in use"}},
 		{"TAILRACE_MAX_KEY=hunter2", "-log-format text -listen " + taken.Addr().String(), exitFailed, nil, []string{"level=WARN", "TAILRACE_MAX_KEY is no setting", "level=ERROR"}},
 	} {
-		cmd := exec.CommandContext(t.Context(), self, append([]string{"-tailrace-edge.main", "--"}, strings.Fields(test.args)...)...)
-		cmd.Env = append(os.Environ(), test.environ)
-		var stdout, stderr bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &stdout, &stderr
-		code := 0
-		if err := cmd.Run(); err != nil {
-			exit, failed := errors.AsType[*exec.ExitError](err)
-			if !failed {
-				t.Fatal(err)
-			}
-			code = exit.ExitCode()
+		code, stdout, stderr := settingtest.Process(t, "tailrace-edge.main", []string{test.environ}, strings.Fields(test.args)...)
+		if code != test.code || !has(stdout, test.stdout...) || !has(stderr, test.stderr...) ||
+			(test.stdout == nil) != (stdout == "") || (test.stderr == nil) != (stderr == "") {
+			t.Errorf("%s: got %d, want %d\nstandard output: %s\nstandard error: %s", test.args, code, test.code, stdout, stderr)
 		}
-		if code != test.code || !has(stdout.String(), test.stdout...) || !has(stderr.String(), test.stderr...) ||
-			(test.stdout == nil) != (stdout.Len() == 0) || (test.stderr == nil) != (stderr.Len() == 0) {
-			t.Errorf("%s: got %d, want %d\nstandard output: %s\nstandard error: %s", test.args, code, test.code, &stdout, &stderr)
-		}
-		if strings.Contains(stdout.String()+stderr.String(), "hunter2") {
-			t.Errorf("%s: a secret is in %s%s", test.args, &stdout, &stderr)
+		if strings.Contains(stdout+stderr, "hunter2") {
+			t.Errorf("%s: a secret is in %s%s", test.args, stdout, stderr)
 		}
 	}
 }

@@ -141,6 +141,9 @@ func configure(args, environ []string) (Config, *setting.Set, setting.Action, []
 	if action == setting.Help || action == setting.Version {
 		return c, s, action, nil
 	}
+	if c.Trace.On() {
+		problems = append(problems, trace.CheckEnvironment(environ)...)
+	}
 	return c, s, action, append(problems, c.problems(s)...)
 }
 

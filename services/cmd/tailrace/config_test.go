@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,9 +12,10 @@ import (
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/kafka"
 	"tailrace.dev/tailrace/services/setting"
+	"tailrace.dev/tailrace/services/setting/settingtest"
 )
 
-var update = flag.Bool("update", false, "write testdata/help.txt anew")
+var update = settingtest.Update()
 
 // problemsOf are the problems with arguments, one a line.
 func problemsOf(args ...string) string {
@@ -142,6 +142,9 @@ func TestConfigurationsAreRefused(t *testing.T) {
 		{"-max-groups 0", []string{"-max-groups", `"0"`, "1 to 10000"}},
 		{"-max-groups 10001", []string{"-max-groups", "1 to 10000"}},
 		{"-group-names (", []string{"-group-names", `"("`, "missing closing"}},
+		{"-kafka.group-instance a/b", []string{"-kafka.group-instance", `"a/b"`, "249 letters"}},
+		{"-kafka.group-instance .", []string{"-kafka.group-instance", "249 letters"}},
+		{"-kafka.group-instance " + strings.Repeat("n", 250), []string{"-kafka.group-instance", "249 letters"}},
 		{"-kafka.group-protocol eager", []string{"-kafka.group-protocol", `"eager"`, "classic, consumer"}},
 		{"-kafka.create-dead-letters=x", []string{"-kafka.create-dead-letters", "true or false"}},
 		{"-nonsense", []string{"unknown flag -nonsense"}},
@@ -162,7 +165,7 @@ func TestConfigurationsAreRefused(t *testing.T) {
 func TestAllProblemsAreToldAtOnce(t *testing.T) {
 	got := problemsOf("-listn", "x", "-kafka.consumers", "0", "junk", "-demo", "-kafka.property", "foo.bar=1", "-kafka.property", "acks=1", "-listen", ":1", "-=", "-log-level")
 	lines := strings.Split(got, "\n")
-	if len(lines) != 9 || !has(got, "-listn", "-kafka.consumers", `"junk"`, "-demo", "foo.bar", "acks", "-listen", "bad flag syntax", "-log-level") {
+	if len(lines) != 9 || !has(got, "-listn", "-kafka.consumers", "unexpected argument ***", "-demo", "foo.bar", "acks", "-listen", `"-" is no flag`, "-log-level") {
 		t.Errorf("got %d problems:\n%s", len(lines), got)
 	}
 }
@@ -175,7 +178,7 @@ func TestConfigurationsAreAccepted(t *testing.T) {
 		"-kafka.property security.protocol=sasl_ssl -kafka.property sasl.mechanism=PLAIN -kafka.property sasl.username=me -kafka.property sasl.password=a=b,c",
 		"-kafka.consumers 1", "-kafka.consumers 16", "-kafka.history-readers 1", "-kafka.history-readers 64", "-kafka.isolation read_uncommitted",
 		"-memory-budget 16MiB", "-memory-budget 16777216", "-memory-budget 1024GiB", "-slow-after 100ms", "-slow-after 1h", "-drain-timeout 1ms", "-drain-timeout 60m",
-		"-log-level warn -log-format json", "-max-groups 1", "-max-groups 10000", "-group-names ^a.*$ -kafka.group-protocol consumer -kafka.create-dead-letters=false",
+		"-log-level warn -log-format json", "-max-groups 1", "-max-groups 10000", "-kafka.group-instance tailrace-0.eu_1", "-kafka.group-instance " + strings.Repeat("n", 249), "-group-names ^a.*$ -kafka.group-protocol consumer -kafka.create-dead-letters=false",
 	} {
 		if got := problemsOf(strings.Fields(args)...); got != "" {
 			t.Errorf("%s: %s", args, got)
@@ -189,34 +192,7 @@ func TestHelpTeaches(t *testing.T) {
 	if action != setting.Help {
 		t.Fatalf("got action %v", action)
 	}
-	var help bytes.Buffer
-	if err := s.Write(&help, action, intro); err != nil {
-		t.Fatal(err)
-	}
-	golden := filepath.Join("testdata", "help.txt")
-	if *update {
-		if err := os.WriteFile(golden, help.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil || !bytes.Equal(want, help.Bytes()) {
-		t.Errorf("the help is not that of %s (%v); look at it, and run the test with -update:\n%s", golden, err, &help)
-	}
-	for line := range strings.Lines(help.String()) {
-		if len([]rune(line)) > 101 {
-			t.Errorf("wider than 100 columns: %q", line)
-		}
-	}
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(help.String()) {
-		if name, ok := strings.CutPrefix(line, "  -"); ok && !strings.Contains(string(readme), "`-"+strings.Fields(name)[0]) {
-			t.Errorf("services/README.md does not name -%s", strings.Fields(name)[0])
-		}
-	}
+	settingtest.Help(t, s, intro, *update, "../../README.md")
 }
 
 func TestPropertiesThatAreRefusedAreNotSuggested(t *testing.T) {

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -11,28 +9,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-)
 
-// asProcess runs the program as a process of its own, to its end.
-func asProcess(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self, append([]string{"-tailrace.main", "--"}, args...)...)
-	cmd.Env = append(os.Environ(), environ...)
-	var out, log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &log
-	err = cmd.Run()
-	if exit, failed := errors.AsType[*exec.ExitError](err); failed {
-		return exit.ExitCode(), out.String(), log.String()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return 0, out.String(), log.String()
-}
+	"tailrace.dev/tailrace/services/setting/settingtest"
+)
 
 func TestProcessesSayWhatIsWrongAndExit(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,10 +34,13 @@ func TestProcessesSayWhatIsWrongAndExit(t *testing.T) {
 		{[]string{"TAILRACE_KAFKA_PROPERTY=sasl.passwort=hunter2\nssl.key.password"}, "", exitUsage, nil, []string{"ssl.key.password", "name=value", "TAILRACE_KAFKA_PROPERTY"}},
 		{nil, "-kafka.property sasl.passwort=hunter2 -kafka.property acks=0", exitUsage, nil, []string{"2 problems", "sasl.passwort=***", "did you mean sasl.password?", "acks=0"}},
 		{nil, "-kafka.property security.protocol=ssl -kafka.property ssl.key.pem=hunter2", exitUsage, nil, []string{"ssl.key.pem failed"}},
+		{[]string{"OTEL_EXPORTER_OTLP_HEADERS=Bearer hunter2"}, "-trace.endpoint http://127.0.0.1:4318", exitUsage, nil, []string{"OTEL_EXPORTER_OTLP_HEADERS: number 1 has no equals sign"}},
+		{nil, "-trace.endpoint http://127.0.0.1:4318/?token=hunter2", exitUsage, nil, []string{`-trace.endpoint "http://127.0.0.1:4318/?***"`}},
+		{nil, "-kafka.property sasl.password=my hunter2", exitUsage, nil, []string{"unexpected argument ***"}},
 		{nil, "-nonsense", exitUsage, nil, []string{"unknown flag -nonsense"}},
 		{secret, "-listen " + taken.Addr().String(), exitFailed, nil, []string{`"msg":"configuration"`, "sasl.password=***", `"level":"ERROR"`, "-listen", "address already in use"}},
 	} {
-		code, stdout, stderr := asProcess(t, test.environ, strings.Fields(test.args)...)
+		code, stdout, stderr := settingtest.Process(t, "tailrace.main", test.environ, strings.Fields(test.args)...)
 		if code != test.code || !has(stdout, test.stdout...) || !has(stderr, test.stderr...) || (test.stdout == nil) != (stdout == "") || (test.stderr == nil) != (stderr == "") {
 			t.Errorf("%s: got %d, want %d\nstandard output: %s\nstandard error: %s", test.args, code, test.code, stdout, stderr)
 		}
