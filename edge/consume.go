@@ -12,6 +12,7 @@ import (
 	wirev1 "tailrace.dev/tailrace/gen/tailrace/wire/v1"
 	"tailrace.dev/tailrace/services/access"
 	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 // settleRetry is when an ack that was one too many may be tried again.
@@ -33,8 +34,9 @@ type consume struct {
 	next    chan struct{} // one slot: another message may come
 	over    chan struct{} // closed when nobody takes any more
 	message *wirev1.ConsumeResponse
-	rest    []byte // of the deliveries in message
-	err     error  // why the stream is over
+	rest    []byte         // of the deliveries in message
+	err     error          // why the stream is over
+	span    *trace.Receive // until the first delivery; nil: there is none
 	started bool
 	leaving bool // unsubscribed before it started
 }
@@ -67,9 +69,9 @@ func (w *worker) consume(s *session, op *frame.Consume) {
 			return
 		}
 	}
-	c := &consume{s: s, id: op.ID, cost: opCost + proto.Size(op.Start), next: make(chan struct{}, 1), over: make(chan struct{})}
+	c := &consume{s: s, id: op.ID, span: w.traceConsume(s, op.Start), cost: opCost + proto.Size(op.Start), next: make(chan struct{}, 1), over: make(chan struct{})}
 	s.work = append(s.work, c)
-	c.send, c.waiting, c.hangUp = w.srv.cfg.Consumer.OpenConsume(w.srv.ctx, op.Start, time.Now().Add(w.srv.cfg.SubscribeTimeout), func(m *wirev1.ConsumeResponse, err error) {
+	c.send, c.waiting, c.hangUp = w.srv.cfg.Consumer.OpenConsume(c.span.In(w.srv.ctx), op.Start, time.Now().Add(w.srv.cfg.SubscribeTimeout), func(m *wirev1.ConsumeResponse, err error) {
 		select {
 		case <-c.over:
 			return
@@ -178,6 +180,7 @@ func (w *worker) pullFrom(c *consume, budget int) (took int) {
 		w.msg = c.s.form.AppendDeliveries(w.msg[:0], c.id, head)
 		w.buf = appendFrame(w.buf, c.s.form.opcode, w.msg)
 		w.delivered(c.s, &hub.Batch{Records: n})
+		c.endSpan(head)
 		if c.rest = rest; len(rest) == 0 {
 			w.takeNext(c)
 		}
@@ -243,11 +246,12 @@ func (w *worker) leaveGroup(c *consume) {
 
 // finishWork tells why a consume is over.
 func (w *worker) finishWork(c *consume, err error) {
-	w.forgetWork(c)
 	e := frame.ErrorOf("consume", c.id, err)
+	c.span.End(e.Reason)
 	if e.Code == "internal" {
 		w.srv.log.Error("consume failed", "session", c.s.name, "id", c.id, "cause", err)
 	}
+	w.forgetWork(c)
 	w.buf = w.appendMessage(w.buf, c.s, e)
 }
 
@@ -265,6 +269,7 @@ func (w *worker) forgetWork(c *consume) {
 // disband hangs up: what the worker holds is dealt to others at once.
 func (w *worker) disband(c *consume) {
 	close(c.over)
+	c.span.End("") // finishWork has said why, if it was an error
 	c.hangUp()
 	c.message, c.rest = nil, nil
 	w.srv.input.keep(c.s, -c.cost-c.acks)

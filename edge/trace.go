@@ -3,6 +3,8 @@ package edge
 import (
 	"net/http"
 
+	"google.golang.org/protobuf/proto"
+
 	"tailrace.dev/tailrace/edge/frame"
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/trace"
@@ -32,6 +34,37 @@ func (w *worker) traceSubscribe(s *session, topic string) *trace.Receive {
 		from = *s.parent
 	}
 	return t.Receive(w.srv.ctx, from, topic)
+}
+
+// traceConsume begins the span of a consume, nil without a tracer.
+func (w *worker) traceConsume(s *session, start *tailracev1.ConsumeStart) *trace.Receive {
+	t := w.srv.cfg.Tracer
+	if t == nil {
+		return nil
+	}
+	var from trace.Parent
+	if s.parent != nil {
+		from = *s.parent
+	}
+	topic := ""
+	if topics := start.GetTopics(); len(topics) == 1 {
+		topic = topics[0]
+	}
+	return t.Consume(w.srv.ctx, from, start.GetGroup(), topic)
+}
+
+// endSpan ends the span of a consume, if it has one: the first of these encoded deliveries is its first.
+func (c *consume) endSpan(deliveries []byte) {
+	if c.span == nil {
+		return
+	}
+	var m tailracev1.Deliveries
+	if err := proto.Unmarshal(deliveries, &m); err == nil && len(m.GetDeliveries()) > 0 {
+		d := m.GetDeliveries()[0]
+		c.span.Delivered(d.GetRecord(), int(d.GetAttempt()))
+	}
+	c.span.End("")
+	c.span = nil
 }
 
 // tracePublish begins the span of a publish by socket, nil without a tracer. Where the record's own headers name a trace, it belongs to that.

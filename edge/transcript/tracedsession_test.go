@@ -93,3 +93,35 @@ func TestASessionsSpansAreOfItsRequest(t *testing.T) {
 		}
 	}
 }
+
+// TestAConsumeByASocketIsOneTrace: from the request for the socket by the edge to the service, each until the first delivery, which both are linked to.
+func TestAConsumeByASocketIsOneTrace(t *testing.T) {
+	w := newTraced(t)
+	topic := w.cluster.NewTopic(t, 1, nil)
+	receive := "receive " + topic
+	parent, id := w.newTrace(true)
+	own, _ := w.newTrace(true)
+	byUnary()(t, w, topic, parent, map[string]string{"traceparent": own})
+	say, expect := w.socketOf(t, "/ws", parent)
+	say(fmt.Sprintf(`{"op":"consume","id":"q","topics":[%q],"group":"%s-traced"}`, topic, topic))
+	expect("records")
+
+	edge, service := w.span(t, w.edge, id, receive), w.span(t, w.service, id, receive)
+	if traceparentOf(edge.Parent) != parent || service.Parent.SpanID() != edge.SpanContext.SpanID() {
+		t.Errorf("the edge's parent is %s, want %s; the service's is %v, want the edge's %v", traceparentOf(edge.Parent), parent, service.Parent.SpanID(), edge.SpanContext.SpanID())
+	}
+	for _, s := range []*tracetest.SpanStub{&edge, &service} {
+		wantLinks(t, s, own)
+		wantAttributes(t, s, map[string]string{
+			"messaging.consumer.group.name": topic + "-traced", "messaging.destination.name": topic, "messaging.kafka.offset": "0", "tailrace.delivery.attempt": "1",
+		})
+	}
+
+	// One that is refused is told by both.
+	say(`{"op":"consume","id":"none","topics":["nowhere","neither"],"group":"nowhere"}`)
+	say(`{"op":"ping","id":"x"}`)
+	for _, of := range []*tracetest.InMemoryExporter{w.edge, w.service} {
+		s := w.span(t, of, id, "receive")
+		wantAttributes(t, &s, map[string]string{"error.type": "UNKNOWN_TOPIC", "messaging.destination.name": ""})
+	}
+}

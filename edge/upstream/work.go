@@ -13,6 +13,7 @@ import (
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	wirev1 "tailrace.dev/tailrace/gen/tailrace/wire/v1"
 	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/trace"
 )
 
 const (
@@ -161,6 +162,7 @@ func (w *work) stream() error {
 	defer cancel()
 	r := w.source.next()
 	s := r.consume.CallBidiStream(ctx)
+	trace.Inject(ctx, s.RequestHeader())
 	var receiving sync.WaitGroup
 	var lost error
 	receiving.Go(func() {

@@ -200,8 +200,7 @@ func (o *consumer) deliver(p group.Pulled) error {
 	}
 	o.sentAt = time.Now()
 	if o.first != nil {
-		o.first.Delivered(p.Deliveries[0].Record.Body, p.Deliveries[0].Attempt)
-		o.first = nil
+		o.endFirst(&p.Deliveries[0])
 	}
 	o.call.records += int64(len(p.Deliveries))
 	o.call.bytes += int64(len(*buffer))

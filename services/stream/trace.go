@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	wirev1 "tailrace.dev/tailrace/gen/tailrace/wire/v1"
@@ -71,6 +72,16 @@ func endWithout(first *trace.Receive, err error) {
 		v.reason = ""
 	}
 	first.End(v.reason)
+}
+
+// endFirst ends the span: the first delivery has been sent.
+func (o *consumer) endFirst(d *group.Delivery) {
+	var m tailracev1.Record
+	if err := proto.Unmarshal(d.Record.Body, &m); err == nil {
+		o.first.Delivered(&m, d.Attempt)
+	}
+	o.first.End("")
+	o.first = nil
 }
 
 // endFirst ends the span: the first record of b has been sent.

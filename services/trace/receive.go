@@ -76,18 +76,15 @@ func (r *Receive) First(partition int32, offset int64, piece []byte, history boo
 	r.span.End()
 }
 
-// Delivered ends the span of a consume: the first delivery, which is this attempt of an encoded tailrace.v1.Record, has been sent. The span is linked
-// to the context in its headers.
-func (r *Receive) Delivered(record []byte, attempt int) {
+// Delivered ends the span of a consume: the first delivery, which is this attempt of a record, has been sent. The span is linked to the context in
+// the record's headers.
+func (r *Receive) Delivered(m *tailracev1.Record, attempt int) {
 	if r == nil {
 		return
 	}
-	var m tailracev1.Record
-	if err := proto.Unmarshal(record, &m); err == nil {
-		r.span.SetAttributes(append(place(m.GetPartition(), m.GetOffset()),
-			semconv.MessagingDestinationName(short(m.GetTopic())), attemptKey.Int(attempt))...)
-		r.link(&m)
-	}
+	r.span.SetAttributes(append(place(m.GetPartition(), m.GetOffset()),
+		semconv.MessagingDestinationName(short(m.GetTopic())), attemptKey.Int(attempt))...)
+	r.link(m)
 	r.span.End()
 }
 
