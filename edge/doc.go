@@ -3,7 +3,7 @@
 //
 // It keeps no goroutine for a session. Sessions are dealt to workers; a session belongs to one worker for its whole life, and only that
 // worker writes to its socket, so that no two frames can interleave. A stream of events is a session that takes no input and whose frames are
-// events; worker.go, write.go, pass.go and end.go are of both, events.go, eventhead.go and eventbody.go have what is not the same.
+// events; worker.go, compose.go, write.go, pass.go and end.go are of both, events.go, eventhead.go and eventbody.go have what is not the same.
 //
 //	Goroutine                      Started and awaited by   Owns                                            Ends when
 //	accept                         caller of Serve          the listener                                    ctx ends, Drain
