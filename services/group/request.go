@@ -62,6 +62,8 @@ const (
 	MaxAckTimeout      = time.Hour
 	DefaultMaxAttempts = 5
 	MaxMaxAttempts     = 1000
+	// MaxName is the longest name of a group, in bytes.
+	MaxName = 249
 	// MaxTopics of a group.
 	MaxTopics = 100
 	// MaxReason is how much of a nack's reason is kept, in bytes.
@@ -106,7 +108,7 @@ func (s Start) normal() (Start, error) {
 		field, problem string
 	}{
 		{s.Group != "", "group", "is required"},
-		{len(s.Group) <= 249, "group", "is longer than 249 bytes"},
+		{len(s.Group) <= MaxName, "group", fmt.Sprintf("is longer than %d bytes", MaxName)},
 		{len(s.Topics) > 0, "topics", "is required"},
 		{len(s.Topics) <= MaxTopics, "topics", fmt.Sprintf("has more than %d entries", MaxTopics)},
 		{!slices.Contains(s.Topics, ""), "topics", "has an empty name"},

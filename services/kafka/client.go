@@ -19,11 +19,12 @@ import (
 // logLines is how many of librdkafka's log lines may wait; its threads then wait too.
 const logLines = 1000
 
-// Client is one Kafka cluster in all its roles: a hub.Source, a stream.Publisher and a stream.Topics. Its methods may be called
+// Client is one Kafka cluster in all its roles: a hub.Source, a stream.Publisher, a stream.Topics, a stream.GroupAdmin. Its methods may be called
 // concurrently, also before Run, and then wait for it within their context; after Run they answer hub.ErrDraining.
 type Client struct {
 	cfg       Config
 	log       *slog.Logger
+	process   string // its name
 	metrics   *Metrics
 	health    *health
 	admin     *admin
@@ -53,7 +54,7 @@ func New(cfg Config, logger *slog.Logger, reg prometheus.Registerer) (*Client, e
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, log: logger, metrics: NewMetrics(reg), ready: make(chan struct{}), stopped: make(chan struct{})}
+	c := &Client{cfg: cfg, log: logger, process: processName(), metrics: NewMetrics(reg), ready: make(chan struct{}), stopped: make(chan struct{})}
 	c.health = newHealth(logger)
 	c.admin = newAdmin(c.health)
 	c.watcher = newWatcher(c)

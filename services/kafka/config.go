@@ -312,9 +312,10 @@ func (c Config) reader(logs chan confluent.LogEvent) *confluent.ConfigMap {
 const sessionTimeout = 6 * time.Second
 
 // member: a member of a group. Its positions are given to it as numbers; what is out of range must be told, never skipped.
-func (c Config) member(logs chan confluent.LogEvent, group string) *confluent.ConfigMap {
+func (c Config) member(logs chan confluent.LogEvent, process, group string) *confluent.ConfigMap {
 	own := confluent.ConfigMap{
 		"group.id":                           group,
+		"client.id":                          memberClient + process, // who it is must be told of a group's members
 		"group.protocol":                     c.GroupProtocol,
 		"isolation.level":                    string(c.Isolation),
 		"auto.offset.reset":                  "error",

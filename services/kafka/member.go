@@ -94,7 +94,7 @@ func (c *Client) Join(ctx context.Context, s group.Settings, g *group.Group) err
 
 // run is the life of one consumer: until ctx ends, or it is broken.
 func (m *member) run() error {
-	consumer, err := confluent.NewConsumer(m.client.cfg.member(m.client.logs, m.settings.Group))
+	consumer, err := confluent.NewConsumer(m.client.cfg.member(m.client.logs, m.client.process, m.settings.Group))
 	if err != nil {
 		return fmt.Errorf("open group member: %w", err)
 	}

@@ -44,6 +44,9 @@ const (
 	ReasonStopped        = "STOPPED" // a record before it failed, under stop_on_error
 	// ReasonGroupSettings: the workers of a group have settings in common, which are in the metadata.
 	ReasonGroupSettings = "GROUP_SETTINGS"
+	// ReasonUnknownGroup and ReasonGroupActive are GroupService's.
+	ReasonUnknownGroup = "UNKNOWN_GROUP"
+	ReasonGroupActive  = "GROUP_ACTIVE" // the group has members
 	// ReasonDone is no error: a stop was reached, or a unary call was answered. It is met in logs and metrics only.
 	ReasonDone = "DONE"
 )
@@ -161,6 +164,10 @@ func judge(err error) verdict {
 		}}
 	case errors.Is(err, group.ErrNotAllowed):
 		return verdict{code: connect.CodePermissionDenied, reason: ReasonForbidden, text: group.ErrNotAllowed.Error()}
+	case errors.Is(err, group.ErrUnknown):
+		return verdict{code: connect.CodeNotFound, reason: ReasonUnknownGroup, text: group.ErrUnknown.Error()}
+	case errors.Is(err, group.ErrActive):
+		return verdict{code: connect.CodeFailedPrecondition, reason: ReasonGroupActive, text: group.ErrActive.Error()}
 	case errors.Is(err, hub.ErrUnknownTopic):
 		return verdict{code: connect.CodeNotFound, reason: ReasonUnknownTopic, text: hub.ErrUnknownTopic.Error()}
 	case errors.Is(err, hub.ErrTopicDeleted):

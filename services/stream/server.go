@@ -76,7 +76,7 @@ func (s *Server) mux(services []string) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(tailracev1connect.NewStreamServiceHandler(&streamService{server: s}, options))
 	mux.Handle(tailracev1connect.NewTopicServiceHandler(&topicService{server: s}, options))
-	mux.Handle(tailracev1connect.NewGroupServiceHandler(tailracev1connect.UnimplementedGroupServiceHandler{}, options))
+	mux.Handle(tailracev1connect.NewGroupServiceHandler(&groupService{server: s}, options))
 
 	// More specific than the service's pattern, so that they go before the generated ones.
 	mux.Handle(tailracev1connect.StreamServiceSubscribeProcedure, connect.NewServerStreamHandlerSimple(

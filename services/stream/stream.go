@@ -1,4 +1,4 @@
-// Package stream is the RPC face of the service: StreamService and TopicService over Connect, gRPC and gRPC-Web, on HTTP/1.1 and HTTP/2
+// Package stream is the RPC face of the service: StreamService, TopicService and GroupService over Connect, gRPC and gRPC-Web, on HTTP/1.1 and HTTP/2
 // without TLS. A handler goroutine, started by net/http, owns its hub.Subscription and is the only sender of its stream. The package
 // keeps no record and no position, knows no Kafka, and translates Go errors into codes and reasons in one table.
 package stream
@@ -35,6 +35,21 @@ type Topics interface {
 	GetTopic(ctx context.Context, topic string) (*tailracev1.Topic, error)
 }
 
+// GroupAdmin looks after consumer groups; Kafka's admin side fills it. It may be called concurrently, with requests that are valid. Errors, beside
+// hub.ErrUnavailable: group.ErrUnknown, group.ErrActive, and those that the hub has for topics, partitions and offsets.
+type GroupAdmin interface {
+	// ListGroups returns all groups, ordered by name.
+	ListGroups(ctx context.Context) ([]*tailracev1.GroupSummary, error)
+	// GetGroup describes a group, all but workers and what they hold, which the stream adds.
+	GetGroup(ctx context.Context, name string) (*tailracev1.Group, error)
+	// GroupMember is the name of this process among the members of a group.
+	GroupMember() string
+	// ResetOffsets moves a group's committed offsets.
+	ResetOffsets(ctx context.Context, m *tailracev1.ResetOffsetsRequest) ([]*tailracev1.ResetPartition, error)
+	// RedriveDeadLetters publishes dead letters to where they came from, if allow returns nil for that topic.
+	RedriveDeadLetters(ctx context.Context, m *tailracev1.RedriveDeadLettersRequest, allow func(topic string) error) (*tailracev1.RedriveDeadLettersResponse, error)
+}
+
 // Defaults and limits of Subscribe and Publish, as tailrace.v1 promises them.
 const (
 	defaultHeartbeat  = 15 * time.Second
@@ -60,7 +75,9 @@ type Config struct {
 	Topics    Topics
 	// Groups is queue mode; nil: Consume is unimplemented.
 	Groups *group.Groups
-	Logger *slog.Logger
+	// GroupAdmin is asked by GroupService, which is unimplemented without it and Groups.
+	GroupAdmin GroupAdmin
+	Logger     *slog.Logger
 	// Registerer gets the metrics tailrace_stream_… and tailrace_rpc_…. Required.
 	Registerer prometheus.Registerer
 	// Tracer makes spans of publishes and of subscriptions' first records; nil: there are none.

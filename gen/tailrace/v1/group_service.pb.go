@@ -357,7 +357,7 @@ func (x *Group) GetPartitions() []*GroupPartition {
 // Member is one process in a group.
 type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Process, as its client id tells.
+	// Process, as its client id tells; one of this service: tailrace-group-, its host, and a random name.
 	Process string `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
 	// Streams that share the member's records; known for this process only.
 	Workers int32 `protobuf:"varint,2,opt,name=workers,proto3" json:"workers,omitempty"`
@@ -580,7 +580,7 @@ type ResetOffsetsRequest struct {
 	//	*ResetOffsetsRequest_Time
 	//	*ResetOffsetsRequest_Positions
 	To isResetOffsetsRequest_To `protobuf_oneof:"to"`
-	// Partitions; none is all.
+	// Partitions; none is all, or those of positions.
 	Partitions []int32 `protobuf:"varint,7,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
 	// Only tell what would be done.
 	DryRun        bool `protobuf:"varint,8,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
@@ -694,22 +694,22 @@ type isResetOffsetsRequest_To interface {
 }
 
 type ResetOffsetsRequest_Earliest struct {
-	// To the oldest record.
+	// To the oldest record; must be true.
 	Earliest bool `protobuf:"varint,3,opt,name=earliest,proto3,oneof"`
 }
 
 type ResetOffsetsRequest_Latest struct {
-	// To the end.
+	// To the end; must be true.
 	Latest bool `protobuf:"varint,4,opt,name=latest,proto3,oneof"`
 }
 
 type ResetOffsetsRequest_Time struct {
-	// To the first record at or after this time.
+	// To the first record at or after this time; none is the end.
 	Time *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=time,proto3,oneof"`
 }
 
 type ResetOffsetsRequest_Positions struct {
-	// To these positions.
+	// To these positions, which must be in the log, or its end. Leader epochs are not used.
 	Positions *ResetPositions `protobuf:"bytes,6,opt,name=positions,proto3,oneof"`
 }
 
@@ -724,7 +724,7 @@ func (*ResetOffsetsRequest_Positions) isResetOffsetsRequest_To() {}
 // ResetPositions are places to reset to.
 type ResetPositions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most one for each partition.
+	// One or more, at most one for each partition.
 	Positions     []*Position `protobuf:"bytes,1,rep,name=positions,proto3" json:"positions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -877,6 +877,309 @@ func (x *ResetPartition) GetAfter() int64 {
 	return 0
 }
 
+// RedriveDeadLettersRequest says which dead letters come back.
+type RedriveDeadLettersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The topic that they are in. Required.
+	DeadLetterTopic string `protobuf:"bytes,1,opt,name=dead_letter_topic,json=deadLetterTopic,proto3" json:"dead_letter_topic,omitempty"`
+	// Only those of this group. Required.
+	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// Where to begin: the positions of the answer before. A partition without one begins with its oldest dead letter. A position that is not in the
+	// log is OFFSET_OUT_OF_RANGE.
+	Positions []*Position `protobuf:"bytes,3,rep,name=positions,proto3" json:"positions,omitempty"`
+	// Most dead letters that the call looks at; default 100, larger than 1000 is 1000. It may look at fewer, for their size.
+	MaxRecords int32 `protobuf:"varint,4,opt,name=max_records,json=maxRecords,proto3" json:"max_records,omitempty"`
+	// Only tell what would be done, as far as that is known without doing it.
+	DryRun        bool `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedriveDeadLettersRequest) Reset() {
+	*x = RedriveDeadLettersRequest{}
+	mi := &file_tailrace_v1_group_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedriveDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedriveDeadLettersRequest) ProtoMessage() {}
+
+func (x *RedriveDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tailrace_v1_group_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedriveDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*RedriveDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_tailrace_v1_group_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RedriveDeadLettersRequest) GetDeadLetterTopic() string {
+	if x != nil {
+		return x.DeadLetterTopic
+	}
+	return ""
+}
+
+func (x *RedriveDeadLettersRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *RedriveDeadLettersRequest) GetPositions() []*Position {
+	if x != nil {
+		return x.Positions
+	}
+	return nil
+}
+
+func (x *RedriveDeadLettersRequest) GetMaxRecords() int32 {
+	if x != nil {
+		return x.MaxRecords
+	}
+	return 0
+}
+
+func (x *RedriveDeadLettersRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// RedriveDeadLettersResponse tells what was done.
+type RedriveDeadLettersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For the next call: one for each partition.
+	Positions []*Position `protobuf:"bytes,1,rep,name=positions,proto3" json:"positions,omitempty"`
+	// Every partition was looked at to the end that it had when the call began.
+	Done bool `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
+	// How many were redriven, or would be, by the topic that they went to.
+	Redriven []*RedrivenTopic `protobuf:"bytes,3,rep,name=redriven,proto3" json:"redriven,omitempty"`
+	// How many were passed over since they are of other groups.
+	Skipped int64 `protobuf:"varint,4,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	// Those that were not redriven.
+	Failures      []*RedriveFailure `protobuf:"bytes,5,rep,name=failures,proto3" json:"failures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedriveDeadLettersResponse) Reset() {
+	*x = RedriveDeadLettersResponse{}
+	mi := &file_tailrace_v1_group_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedriveDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedriveDeadLettersResponse) ProtoMessage() {}
+
+func (x *RedriveDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tailrace_v1_group_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedriveDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*RedriveDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_tailrace_v1_group_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RedriveDeadLettersResponse) GetPositions() []*Position {
+	if x != nil {
+		return x.Positions
+	}
+	return nil
+}
+
+func (x *RedriveDeadLettersResponse) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *RedriveDeadLettersResponse) GetRedriven() []*RedrivenTopic {
+	if x != nil {
+		return x.Redriven
+	}
+	return nil
+}
+
+func (x *RedriveDeadLettersResponse) GetSkipped() int64 {
+	if x != nil {
+		return x.Skipped
+	}
+	return 0
+}
+
+func (x *RedriveDeadLettersResponse) GetFailures() []*RedriveFailure {
+	if x != nil {
+		return x.Failures
+	}
+	return nil
+}
+
+// RedrivenTopic is a topic that dead letters went back to.
+type RedrivenTopic struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Topic.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// How many records were published.
+	Records       int64 `protobuf:"varint,2,opt,name=records,proto3" json:"records,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedrivenTopic) Reset() {
+	*x = RedrivenTopic{}
+	mi := &file_tailrace_v1_group_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedrivenTopic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedrivenTopic) ProtoMessage() {}
+
+func (x *RedrivenTopic) ProtoReflect() protoreflect.Message {
+	mi := &file_tailrace_v1_group_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedrivenTopic.ProtoReflect.Descriptor instead.
+func (*RedrivenTopic) Descriptor() ([]byte, []int) {
+	return file_tailrace_v1_group_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RedrivenTopic) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *RedrivenTopic) GetRecords() int64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+// RedriveFailure is a dead letter that was not redriven.
+type RedriveFailure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its partition in the topic of dead letters, from 0.
+	Partition int32 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	// Its offset there.
+	Offset int64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	// NOT_A_DEAD_LETTER (headers are missing or wrong), TRUNCATED (its value was cut), FORBIDDEN, or one of the reasons of Publish.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// For people.
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// It may work, or has worked, at another time. The position stays before the first of these in a partition, so that the next call tries it
+	// again, and with it those behind it, of which some may have been redriven already. All others are passed.
+	Retryable     bool `protobuf:"varint,5,opt,name=retryable,proto3" json:"retryable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedriveFailure) Reset() {
+	*x = RedriveFailure{}
+	mi := &file_tailrace_v1_group_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedriveFailure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedriveFailure) ProtoMessage() {}
+
+func (x *RedriveFailure) ProtoReflect() protoreflect.Message {
+	mi := &file_tailrace_v1_group_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedriveFailure.ProtoReflect.Descriptor instead.
+func (*RedriveFailure) Descriptor() ([]byte, []int) {
+	return file_tailrace_v1_group_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RedriveFailure) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *RedriveFailure) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *RedriveFailure) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RedriveFailure) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *RedriveFailure) GetRetryable() bool {
+	if x != nil {
+		return x.Retryable
+	}
+	return false
+}
+
 var File_tailrace_v1_group_service_proto protoreflect.FileDescriptor
 
 const file_tailrace_v1_group_service_proto_rawDesc = "" +
@@ -940,12 +1243,35 @@ const file_tailrace_v1_group_service_proto_rawDesc = "" +
 	"\x0eResetPartition\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\x03R\x06before\x12\x14\n" +
-	"\x05after\x18\x03 \x01(\x03R\x05after2\xfb\x01\n" +
+	"\x05after\x18\x03 \x01(\x03R\x05after\"\xcc\x01\n" +
+	"\x19RedriveDeadLettersRequest\x12*\n" +
+	"\x11dead_letter_topic\x18\x01 \x01(\tR\x0fdeadLetterTopic\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x123\n" +
+	"\tpositions\x18\x03 \x03(\v2\x15.tailrace.v1.PositionR\tpositions\x12\x1f\n" +
+	"\vmax_records\x18\x04 \x01(\x05R\n" +
+	"maxRecords\x12\x17\n" +
+	"\adry_run\x18\x05 \x01(\bR\x06dryRun\"\xf0\x01\n" +
+	"\x1aRedriveDeadLettersResponse\x123\n" +
+	"\tpositions\x18\x01 \x03(\v2\x15.tailrace.v1.PositionR\tpositions\x12\x12\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\x126\n" +
+	"\bredriven\x18\x03 \x03(\v2\x1a.tailrace.v1.RedrivenTopicR\bredriven\x12\x18\n" +
+	"\askipped\x18\x04 \x01(\x03R\askipped\x127\n" +
+	"\bfailures\x18\x05 \x03(\v2\x1b.tailrace.v1.RedriveFailureR\bfailures\"?\n" +
+	"\rRedrivenTopic\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x18\n" +
+	"\arecords\x18\x02 \x01(\x03R\arecords\"\x96\x01\n" +
+	"\x0eRedriveFailure\x12\x1c\n" +
+	"\tpartition\x18\x01 \x01(\x05R\tpartition\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12\x1c\n" +
+	"\tretryable\x18\x05 \x01(\bR\tretryable2\xe2\x02\n" +
 	"\fGroupService\x12M\n" +
 	"\n" +
 	"ListGroups\x12\x1e.tailrace.v1.ListGroupsRequest\x1a\x1f.tailrace.v1.ListGroupsResponse\x12G\n" +
 	"\bGetGroup\x12\x1c.tailrace.v1.GetGroupRequest\x1a\x1d.tailrace.v1.GetGroupResponse\x12S\n" +
-	"\fResetOffsets\x12 .tailrace.v1.ResetOffsetsRequest\x1a!.tailrace.v1.ResetOffsetsResponseB\xa3\x01\n" +
+	"\fResetOffsets\x12 .tailrace.v1.ResetOffsetsRequest\x1a!.tailrace.v1.ResetOffsetsResponse\x12e\n" +
+	"\x12RedriveDeadLetters\x12&.tailrace.v1.RedriveDeadLettersRequest\x1a'.tailrace.v1.RedriveDeadLettersResponseB\xa3\x01\n" +
 	"\x0fcom.tailrace.v1B\x11GroupServiceProtoP\x01Z0tailrace.dev/tailrace/gen/tailrace/v1;tailracev1\xa2\x02\x03TXX\xaa\x02\vTailrace.V1\xca\x02\vTailrace\\V1\xe2\x02\x17Tailrace\\V1\\GPBMetadata\xea\x02\fTailrace::V1b\x06proto3"
 
 var (
@@ -960,23 +1286,27 @@ func file_tailrace_v1_group_service_proto_rawDescGZIP() []byte {
 	return file_tailrace_v1_group_service_proto_rawDescData
 }
 
-var file_tailrace_v1_group_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_tailrace_v1_group_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_tailrace_v1_group_service_proto_goTypes = []any{
-	(*ListGroupsRequest)(nil),     // 0: tailrace.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),    // 1: tailrace.v1.ListGroupsResponse
-	(*GroupSummary)(nil),          // 2: tailrace.v1.GroupSummary
-	(*GetGroupRequest)(nil),       // 3: tailrace.v1.GetGroupRequest
-	(*GetGroupResponse)(nil),      // 4: tailrace.v1.GetGroupResponse
-	(*Group)(nil),                 // 5: tailrace.v1.Group
-	(*Member)(nil),                // 6: tailrace.v1.Member
-	(*TopicPartition)(nil),        // 7: tailrace.v1.TopicPartition
-	(*GroupPartition)(nil),        // 8: tailrace.v1.GroupPartition
-	(*ResetOffsetsRequest)(nil),   // 9: tailrace.v1.ResetOffsetsRequest
-	(*ResetPositions)(nil),        // 10: tailrace.v1.ResetPositions
-	(*ResetOffsetsResponse)(nil),  // 11: tailrace.v1.ResetOffsetsResponse
-	(*ResetPartition)(nil),        // 12: tailrace.v1.ResetPartition
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
-	(*Position)(nil),              // 14: tailrace.v1.Position
+	(*ListGroupsRequest)(nil),          // 0: tailrace.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),         // 1: tailrace.v1.ListGroupsResponse
+	(*GroupSummary)(nil),               // 2: tailrace.v1.GroupSummary
+	(*GetGroupRequest)(nil),            // 3: tailrace.v1.GetGroupRequest
+	(*GetGroupResponse)(nil),           // 4: tailrace.v1.GetGroupResponse
+	(*Group)(nil),                      // 5: tailrace.v1.Group
+	(*Member)(nil),                     // 6: tailrace.v1.Member
+	(*TopicPartition)(nil),             // 7: tailrace.v1.TopicPartition
+	(*GroupPartition)(nil),             // 8: tailrace.v1.GroupPartition
+	(*ResetOffsetsRequest)(nil),        // 9: tailrace.v1.ResetOffsetsRequest
+	(*ResetPositions)(nil),             // 10: tailrace.v1.ResetPositions
+	(*ResetOffsetsResponse)(nil),       // 11: tailrace.v1.ResetOffsetsResponse
+	(*ResetPartition)(nil),             // 12: tailrace.v1.ResetPartition
+	(*RedriveDeadLettersRequest)(nil),  // 13: tailrace.v1.RedriveDeadLettersRequest
+	(*RedriveDeadLettersResponse)(nil), // 14: tailrace.v1.RedriveDeadLettersResponse
+	(*RedrivenTopic)(nil),              // 15: tailrace.v1.RedrivenTopic
+	(*RedriveFailure)(nil),             // 16: tailrace.v1.RedriveFailure
+	(*timestamppb.Timestamp)(nil),      // 17: google.protobuf.Timestamp
+	(*Position)(nil),                   // 18: tailrace.v1.Position
 }
 var file_tailrace_v1_group_service_proto_depIdxs = []int32{
 	2,  // 0: tailrace.v1.ListGroupsResponse.groups:type_name -> tailrace.v1.GroupSummary
@@ -984,21 +1314,27 @@ var file_tailrace_v1_group_service_proto_depIdxs = []int32{
 	6,  // 2: tailrace.v1.Group.members:type_name -> tailrace.v1.Member
 	8,  // 3: tailrace.v1.Group.partitions:type_name -> tailrace.v1.GroupPartition
 	7,  // 4: tailrace.v1.Member.partitions:type_name -> tailrace.v1.TopicPartition
-	13, // 5: tailrace.v1.ResetOffsetsRequest.time:type_name -> google.protobuf.Timestamp
+	17, // 5: tailrace.v1.ResetOffsetsRequest.time:type_name -> google.protobuf.Timestamp
 	10, // 6: tailrace.v1.ResetOffsetsRequest.positions:type_name -> tailrace.v1.ResetPositions
-	14, // 7: tailrace.v1.ResetPositions.positions:type_name -> tailrace.v1.Position
+	18, // 7: tailrace.v1.ResetPositions.positions:type_name -> tailrace.v1.Position
 	12, // 8: tailrace.v1.ResetOffsetsResponse.partitions:type_name -> tailrace.v1.ResetPartition
-	0,  // 9: tailrace.v1.GroupService.ListGroups:input_type -> tailrace.v1.ListGroupsRequest
-	3,  // 10: tailrace.v1.GroupService.GetGroup:input_type -> tailrace.v1.GetGroupRequest
-	9,  // 11: tailrace.v1.GroupService.ResetOffsets:input_type -> tailrace.v1.ResetOffsetsRequest
-	1,  // 12: tailrace.v1.GroupService.ListGroups:output_type -> tailrace.v1.ListGroupsResponse
-	4,  // 13: tailrace.v1.GroupService.GetGroup:output_type -> tailrace.v1.GetGroupResponse
-	11, // 14: tailrace.v1.GroupService.ResetOffsets:output_type -> tailrace.v1.ResetOffsetsResponse
-	12, // [12:15] is the sub-list for method output_type
-	9,  // [9:12] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	18, // 9: tailrace.v1.RedriveDeadLettersRequest.positions:type_name -> tailrace.v1.Position
+	18, // 10: tailrace.v1.RedriveDeadLettersResponse.positions:type_name -> tailrace.v1.Position
+	15, // 11: tailrace.v1.RedriveDeadLettersResponse.redriven:type_name -> tailrace.v1.RedrivenTopic
+	16, // 12: tailrace.v1.RedriveDeadLettersResponse.failures:type_name -> tailrace.v1.RedriveFailure
+	0,  // 13: tailrace.v1.GroupService.ListGroups:input_type -> tailrace.v1.ListGroupsRequest
+	3,  // 14: tailrace.v1.GroupService.GetGroup:input_type -> tailrace.v1.GetGroupRequest
+	9,  // 15: tailrace.v1.GroupService.ResetOffsets:input_type -> tailrace.v1.ResetOffsetsRequest
+	13, // 16: tailrace.v1.GroupService.RedriveDeadLetters:input_type -> tailrace.v1.RedriveDeadLettersRequest
+	1,  // 17: tailrace.v1.GroupService.ListGroups:output_type -> tailrace.v1.ListGroupsResponse
+	4,  // 18: tailrace.v1.GroupService.GetGroup:output_type -> tailrace.v1.GetGroupResponse
+	11, // 19: tailrace.v1.GroupService.ResetOffsets:output_type -> tailrace.v1.ResetOffsetsResponse
+	14, // 20: tailrace.v1.GroupService.RedriveDeadLetters:output_type -> tailrace.v1.RedriveDeadLettersResponse
+	17, // [17:21] is the sub-list for method output_type
+	13, // [13:17] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_tailrace_v1_group_service_proto_init() }
@@ -1019,7 +1355,7 @@ func file_tailrace_v1_group_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tailrace_v1_group_service_proto_rawDesc), len(file_tailrace_v1_group_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -170,7 +170,7 @@ func assemble(ctx context.Context, cfg *Config, broker *embedded.Broker, logger 
 	})
 	return &parts{
 		cfg: cfg, logger: logger, broker: broker, kafka: client, hub: h, groups: groups, tracer: tracer,
-		stream: stream.New(stream.Config{Groups: groups, Hub: h, Publisher: client, Topics: client, Logger: logger, Registerer: registry, Tracer: tracer}),
+		stream: stream.New(stream.Config{Groups: groups, GroupAdmin: client, Hub: h, Publisher: client, Topics: client, Logger: logger, Registerer: registry, Tracer: tracer}),
 		ops: ops.New(ops.Config{
 			Gatherer: registry,
 			Logger:   logger,

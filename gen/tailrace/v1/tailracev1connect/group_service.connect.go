@@ -41,16 +41,28 @@ const (
 	// GroupServiceResetOffsetsProcedure is the fully-qualified name of the GroupService's ResetOffsets
 	// RPC.
 	GroupServiceResetOffsetsProcedure = "/tailrace.v1.GroupService/ResetOffsets"
+	// GroupServiceRedriveDeadLettersProcedure is the fully-qualified name of the GroupService's
+	// RedriveDeadLetters RPC.
+	GroupServiceRedriveDeadLettersProcedure = "/tailrace.v1.GroupService/RedriveDeadLetters"
 )
 
 // GroupServiceClient is a client for the tailrace.v1.GroupService service.
 type GroupServiceClient interface {
-	// ListGroups lists the groups that the caller may see, by name.
+	// ListGroups lists the groups that the caller may see, by name. All of Kafka's consumer groups are there, also those of other programs, unless the
+	// service is configured with a pattern for names.
 	ListGroups(context.Context, *v1.ListGroupsRequest) (*v1.ListGroupsResponse, error)
-	// GetGroup describes one group: members, offsets, lag.
+	// GetGroup describes one group: members, offsets, lag. Errors: UNKNOWN_GROUP.
 	GetGroup(context.Context, *v1.GetGroupRequest) (*v1.GetGroupResponse, error)
-	// ResetOffsets moves a group's committed offsets. Kafka refuses it while the group has members.
+	// ResetOffsets moves a group's committed offsets. While the group has members it is refused as GROUP_ACTIVE, also as a dry run; a process of
+	// this service is a member until 5 s after its last worker. Other errors: UNKNOWN_GROUP, UNKNOWN_TOPIC, UNKNOWN_PARTITION, OFFSET_OUT_OF_RANGE.
 	ResetOffsets(context.Context, *v1.ResetOffsetsRequest) (*v1.ResetOffsetsResponse, error)
+	// RedriveDeadLetters publishes dead letters of a group again, where they came from: to the topic and partition that their headers tell (by key,
+	// if there is no such partition any more), without those headers. All readers of that topic see the records again, not the group alone.
+	//
+	// A call looks at a bounded number of dead letters, and the service remembers nothing: who wants to go on gives the positions of the answer to the
+	// next call, until it says done. So a dead letter is redriven once by such a row of calls, and by each row that begins anew. Dead letters stay
+	// where they are. It is at least once: after a call without an answer nobody knows what it redrove, and the same positions redrive it again.
+	RedriveDeadLetters(context.Context, *v1.RedriveDeadLettersRequest) (*v1.RedriveDeadLettersResponse, error)
 }
 
 // NewGroupServiceClient constructs a client for the tailrace.v1.GroupService service. By default,
@@ -82,14 +94,21 @@ func NewGroupServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(groupServiceMethods.ByName("ResetOffsets")),
 			connect.WithClientOptions(opts...),
 		),
+		redriveDeadLetters: connect.NewClient[v1.RedriveDeadLettersRequest, v1.RedriveDeadLettersResponse](
+			httpClient,
+			baseURL+GroupServiceRedriveDeadLettersProcedure,
+			connect.WithSchema(groupServiceMethods.ByName("RedriveDeadLetters")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // groupServiceClient implements GroupServiceClient.
 type groupServiceClient struct {
-	listGroups   *connect.Client[v1.ListGroupsRequest, v1.ListGroupsResponse]
-	getGroup     *connect.Client[v1.GetGroupRequest, v1.GetGroupResponse]
-	resetOffsets *connect.Client[v1.ResetOffsetsRequest, v1.ResetOffsetsResponse]
+	listGroups         *connect.Client[v1.ListGroupsRequest, v1.ListGroupsResponse]
+	getGroup           *connect.Client[v1.GetGroupRequest, v1.GetGroupResponse]
+	resetOffsets       *connect.Client[v1.ResetOffsetsRequest, v1.ResetOffsetsResponse]
+	redriveDeadLetters *connect.Client[v1.RedriveDeadLettersRequest, v1.RedriveDeadLettersResponse]
 }
 
 // ListGroups calls tailrace.v1.GroupService.ListGroups.
@@ -119,14 +138,32 @@ func (c *groupServiceClient) ResetOffsets(ctx context.Context, req *v1.ResetOffs
 	return nil, err
 }
 
+// RedriveDeadLetters calls tailrace.v1.GroupService.RedriveDeadLetters.
+func (c *groupServiceClient) RedriveDeadLetters(ctx context.Context, req *v1.RedriveDeadLettersRequest) (*v1.RedriveDeadLettersResponse, error) {
+	response, err := c.redriveDeadLetters.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // GroupServiceHandler is an implementation of the tailrace.v1.GroupService service.
 type GroupServiceHandler interface {
-	// ListGroups lists the groups that the caller may see, by name.
+	// ListGroups lists the groups that the caller may see, by name. All of Kafka's consumer groups are there, also those of other programs, unless the
+	// service is configured with a pattern for names.
 	ListGroups(context.Context, *v1.ListGroupsRequest) (*v1.ListGroupsResponse, error)
-	// GetGroup describes one group: members, offsets, lag.
+	// GetGroup describes one group: members, offsets, lag. Errors: UNKNOWN_GROUP.
 	GetGroup(context.Context, *v1.GetGroupRequest) (*v1.GetGroupResponse, error)
-	// ResetOffsets moves a group's committed offsets. Kafka refuses it while the group has members.
+	// ResetOffsets moves a group's committed offsets. While the group has members it is refused as GROUP_ACTIVE, also as a dry run; a process of
+	// this service is a member until 5 s after its last worker. Other errors: UNKNOWN_GROUP, UNKNOWN_TOPIC, UNKNOWN_PARTITION, OFFSET_OUT_OF_RANGE.
 	ResetOffsets(context.Context, *v1.ResetOffsetsRequest) (*v1.ResetOffsetsResponse, error)
+	// RedriveDeadLetters publishes dead letters of a group again, where they came from: to the topic and partition that their headers tell (by key,
+	// if there is no such partition any more), without those headers. All readers of that topic see the records again, not the group alone.
+	//
+	// A call looks at a bounded number of dead letters, and the service remembers nothing: who wants to go on gives the positions of the answer to the
+	// next call, until it says done. So a dead letter is redriven once by such a row of calls, and by each row that begins anew. Dead letters stay
+	// where they are. It is at least once: after a call without an answer nobody knows what it redrove, and the same positions redrive it again.
+	RedriveDeadLetters(context.Context, *v1.RedriveDeadLettersRequest) (*v1.RedriveDeadLettersResponse, error)
 }
 
 // NewGroupServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -154,6 +191,12 @@ func NewGroupServiceHandler(svc GroupServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(groupServiceMethods.ByName("ResetOffsets")),
 		connect.WithHandlerOptions(opts...),
 	)
+	groupServiceRedriveDeadLettersHandler := connect.NewUnaryHandlerSimple(
+		GroupServiceRedriveDeadLettersProcedure,
+		svc.RedriveDeadLetters,
+		connect.WithSchema(groupServiceMethods.ByName("RedriveDeadLetters")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/tailrace.v1.GroupService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case GroupServiceListGroupsProcedure:
@@ -162,6 +205,8 @@ func NewGroupServiceHandler(svc GroupServiceHandler, opts ...connect.HandlerOpti
 			groupServiceGetGroupHandler.ServeHTTP(w, r)
 		case GroupServiceResetOffsetsProcedure:
 			groupServiceResetOffsetsHandler.ServeHTTP(w, r)
+		case GroupServiceRedriveDeadLettersProcedure:
+			groupServiceRedriveDeadLettersHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -181,4 +226,8 @@ func (UnimplementedGroupServiceHandler) GetGroup(context.Context, *v1.GetGroupRe
 
 func (UnimplementedGroupServiceHandler) ResetOffsets(context.Context, *v1.ResetOffsetsRequest) (*v1.ResetOffsetsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tailrace.v1.GroupService.ResetOffsets is not implemented"))
+}
+
+func (UnimplementedGroupServiceHandler) RedriveDeadLetters(context.Context, *v1.RedriveDeadLettersRequest) (*v1.RedriveDeadLettersResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tailrace.v1.GroupService.RedriveDeadLetters is not implemented"))
 }

@@ -1,0 +1,44 @@
+package group
+
+import "errors"
+
+// Errors of what looks at groups from outside.
+var (
+	// ErrUnknown says that Kafka has no such group.
+	ErrUnknown = errors.New("unknown group")
+	// ErrActive says that the group has members, here or elsewhere.
+	ErrActive = errors.New("the group has members")
+)
+
+// Load is what this process does for a group.
+type Load struct {
+	Workers  int
+	InFlight map[Partition]int // what workers hold of the partitions that are assigned here
+}
+
+// Allows says whether a group's name is one for this service.
+func (gs *Groups) Allows(name string) bool {
+	return gs.cfg.Allowed == nil || gs.cfg.Allowed.MatchString(name)
+}
+
+// Load tells what this process does for a group: nothing, if it is not in it. It takes time in proportion to what workers hold.
+func (gs *Groups) Load(name string) Load {
+	gs.mu.Lock()
+	g := gs.groups[name]
+	gs.mu.Unlock()
+	if g == nil {
+		return Load{}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := Load{Workers: len(g.workers), InFlight: make(map[Partition]int, len(g.lanes))}
+	for id := range g.lanes {
+		l.InFlight[id] = 0
+	}
+	for w := range g.workers {
+		for _, it := range w.held {
+			l.InFlight[it.lane.id]++
+		}
+	}
+	return l
+}
