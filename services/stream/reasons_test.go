@@ -120,12 +120,14 @@ func TestEveryReasonIsProvoked(t *testing.T) {
 		stream.ReasonGroupSettings: func(*testing.T) string {
 			return stream.Judge(&group.SettingsError{Current: group.Settings{Group: "g"}}, "").Reason
 		},
+		stream.ReasonUnknownGroup:   func(*testing.T) string { return stream.Judge(group.ErrUnknown, "").Reason },
+		stream.ReasonGroupActive:    func(*testing.T) string { return stream.Judge(group.ErrActive, "").Reason },
 		stream.ReasonDone:           func(*testing.T) string { return stream.Judge(nil, "").Reason },
 		stream.ReasonRecordTooLarge: result(startEvent(false), publishOne("last", strings.Repeat("x", 5<<20))),
 		stream.ReasonStopped:        result(startEvent(true), publishOne("first", "fails"), publishOne("last", "x")),
 	}
 	all := reasonsOf(t, "errors.go")
-	if len(all) < 19 {
+	if len(all) < 21 {
 		t.Fatalf("found only %v", all)
 	}
 	for _, reason := range all {

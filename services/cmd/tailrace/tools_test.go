@@ -77,6 +77,10 @@ func TestBufCurlNeedsNoSchema(t *testing.T) {
 	}, path, "curl", "--http2-prior-knowledge", "-d", "@"+messages, url+"PublishStream")
 	readUntil(t, func(line string) bool { return strings.Contains(line, `"demo"`) },
 		path, "curl", "--http2-prior-knowledge", "http://"+p.rpc+"/tailrace.v1.TopicService/ListTopics")
+	groups := "http://" + p.rpc + "/tailrace.v1.GroupService/"
+	readUntil(t, func(line string) bool { return strings.Contains(line, `"readers"`) }, path, "curl", "--http2-prior-knowledge", groups+"ListGroups")
+	readUntil(t, func(line string) bool { return strings.Contains(line, `"committed"`) },
+		path, "curl", "--http2-prior-knowledge", "-d", `{"group":"readers"}`, groups+"GetGroup")
 }
 
 func TestCurlPublishesAndSubscribes(t *testing.T) {

@@ -171,6 +171,23 @@ func (c *Cluster) Stop(t testing.TB, id int) { t.Helper(); c.command(t, "stop", 
 // Restart starts a broker on its data, after stopping it if it runs, and waits until it is ready.
 func (c *Cluster) Restart(t testing.TB, id int) { t.Helper(); c.command(t, "restart", id) }
 
+// Tool runs one of Kafka's own programs, by its main class, against the brokers, and returns what it prints.
+func (c *Cluster) Tool(t testing.TB, class string, args ...string) string {
+	t.Helper()
+	script, err := findScript()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), commandTimeout)
+	defer cancel()
+	args = append([]string{script, "tool", class, "--bootstrap-server", c.Bootstrap}, args...)
+	text, err := exec.CommandContext(ctx, "bash", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", class, err, text)
+	}
+	return string(text)
+}
+
 func (c *Cluster) command(t testing.TB, what string, id int) {
 	t.Helper()
 	if c.script == "" {
