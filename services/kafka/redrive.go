@@ -164,13 +164,15 @@ func (r *redrive) chunk(ctx context.Context, p int32) error {
 func (r *redrive) open(at *tailracev1.Record) (l letter, ok bool) {
 	told := map[string]string{headerTopic: "", headerPartition: "", headerOffset: "", headerGroup: "", headerAttempts: "", headerReason: "", headerDead: "", headerCut: ""}
 	found := map[string]bool{}
-	own := slices.Clone(at.GetHeaders())
-	for i := len(own) - 1; i >= 0; i-- { // ours are the last ones of these names
-		if _, ours := told[own[i].GetName()]; ours && !found[own[i].GetName()] {
-			told[own[i].GetName()], found[own[i].GetName()] = string(own[i].GetValue()), true
-			own = slices.Delete(own, i, i+1)
+	var own []*tailracev1.Header
+	for _, h := range slices.Backward(at.GetHeaders()) { // ours are the last ones of these names
+		if _, ours := told[h.GetName()]; ours && !found[h.GetName()] {
+			told[h.GetName()], found[h.GetName()] = string(h.GetValue()), true
+			continue
 		}
+		own = append(own, h)
 	}
+	slices.Reverse(own)
 	partition, err := strconv.ParseInt(told[headerPartition], 10, 32)
 	switch {
 	case told[headerTopic] == "" || told[headerGroup] == "" || err != nil || partition < 0:
