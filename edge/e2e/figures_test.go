@@ -284,7 +284,8 @@ func labelsAreClosed(t *testing.T, p *pair, topic string) {
 	maps.Copy(rows, documented(t, "../README.md"))
 	procedures := []string{
 		tailracev1connect.StreamServiceSubscribeProcedure, tailracev1connect.StreamServicePublishProcedure, tailracev1connect.StreamServicePublishStreamProcedure,
-		tailracev1connect.TopicServiceGetTopicProcedure, tailracev1connect.TopicServiceListTopicsProcedure, "/grpc.health.v1.Health/Check",
+		tailracev1connect.TopicServiceGetTopicProcedure, tailracev1connect.TopicServiceListTopicsProcedure,
+		tailracev1connect.GroupServiceListGroupsProcedure, tailracev1connect.GroupServiceGetGroupProcedure, "/grpc.health.v1.Health/Check",
 	}
 	codes := []string{"ok"}
 	for c := connect.CodeCanceled; c <= connect.CodeUnauthenticated; c++ {
@@ -296,6 +297,7 @@ func labelsAreClosed(t *testing.T, p *pair, topic string) {
 			rpcface.ReasonInvalidArgument, rpcface.ReasonForbidden, rpcface.ReasonUnknownTopic, rpcface.ReasonUnknownPartition, rpcface.ReasonTopicDeleted,
 			rpcface.ReasonOffsetOutOfRange, rpcface.ReasonLagged, rpcface.ReasonLimit, rpcface.ReasonUnavailable, rpcface.ReasonDraining, rpcface.ReasonUnimplemented,
 			rpcface.ReasonStalled, rpcface.ReasonCanceled, rpcface.ReasonDeadline, rpcface.ReasonConnectionLost, rpcface.ReasonInternal, rpcface.ReasonDone, rpcface.ReasonGroupSettings,
+			rpcface.ReasonUnknownGroup, rpcface.ReasonGroupActive,
 		},
 	}
 	checked := 0

@@ -130,7 +130,7 @@ func (gs *Groups) Join(ctx context.Context, s Start) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if gs.cfg.Allowed != nil && !gs.cfg.Allowed.MatchString(s.Group) {
+	if !gs.Allows(s.Group) {
 		return nil, ErrNotAllowed
 	}
 	select {

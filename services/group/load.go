@@ -13,7 +13,7 @@ var (
 // Load is what this process does for a group.
 type Load struct {
 	Workers  int
-	InFlight map[Partition]int // what workers hold of the partitions that are assigned here
+	InFlight map[Partition]int // by partition that is assigned here: what workers hold of it, and what is on its way to the dead letters
 }
 
 // Allows says whether a group's name is one for this service.
@@ -21,7 +21,7 @@ func (gs *Groups) Allows(name string) bool {
 	return gs.cfg.Allowed == nil || gs.cfg.Allowed.MatchString(name)
 }
 
-// Load tells what this process does for a group: nothing, if it is not in it. It takes time in proportion to what workers hold.
+// Load tells what this process does for a group: nothing, if it is not in it.
 func (gs *Groups) Load(name string) Load {
 	gs.mu.Lock()
 	g := gs.groups[name]
@@ -32,13 +32,8 @@ func (gs *Groups) Load(name string) Load {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l := Load{Workers: len(g.workers), InFlight: make(map[Partition]int, len(g.lanes))}
-	for id := range g.lanes {
-		l.InFlight[id] = 0
-	}
-	for w := range g.workers {
-		for _, it := range w.held {
-			l.InFlight[it.lane.id]++
-		}
+	for id, lane := range g.lanes {
+		l.InFlight[id] = lane.busy
 	}
 	return l
 }

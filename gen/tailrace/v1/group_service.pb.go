@@ -288,9 +288,9 @@ type Group struct {
 	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	// State as Kafka names it.
 	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
-	// Members, one for each process.
+	// Members, ordered by process.
 	Members []*Member `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
-	// Partitions with a committed offset or a member.
+	// Partitions with a committed offset or a member, ordered by topic and number.
 	Partitions    []*GroupPartition `protobuf:"bytes,4,rep,name=partitions,proto3" json:"partitions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -354,12 +354,12 @@ func (x *Group) GetPartitions() []*GroupPartition {
 	return nil
 }
 
-// Member is one process in a group.
+// Member is a consumer in a group: of this service one for each process, of other programs as they like.
 type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Process, as its client id tells; one of this service: tailrace-group-, its host, and a random name.
 	Process string `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
-	// Streams that share the member's records; known for this process only.
+	// Streams that share the member's records. Only the process that answers knows its own: 0 for the others, which tell theirs when they are asked.
 	Workers int32 `protobuf:"varint,2,opt,name=workers,proto3" json:"workers,omitempty"`
 	// What it is assigned.
 	Partitions    []*TopicPartition `protobuf:"bytes,3,rep,name=partitions,proto3" json:"partitions,omitempty"`
@@ -482,11 +482,12 @@ type GroupPartition struct {
 	Partition int32 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
 	// Committed offset; -1 without one.
 	Committed int64 `protobuf:"varint,3,opt,name=committed,proto3" json:"committed,omitempty"`
-	// Last stable offset.
+	// Last stable offset; -1 if it is not known at the moment (no leader, or the topic is gone).
 	End int64 `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`
-	// end - committed.
+	// end - committed; -1 if one of them is not known.
 	Lag int64 `protobuf:"varint,5,opt,name=lag,proto3" json:"lag,omitempty"`
-	// Records that workers of this process hold.
+	// Records that workers of the process that answers hold, and those on their way to the dead letters. Other processes tell theirs when they are
+	// asked.
 	InFlight      int32 `protobuf:"varint,6,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
