@@ -137,7 +137,7 @@ func OwnSettings() []string {
 		func(c Config) *confluent.ConfigMap { return c.reader(nil) },
 		func(c Config) *confluent.ConfigMap { return c.producer(nil) },
 		func(c Config) *confluent.ConfigMap { return c.admin(nil) },
-		func(c Config) *confluent.ConfigMap { return c.member(nil, "g") },
+		func(c Config) *confluent.ConfigMap { return c.member(nil, "host-1", "g") },
 	} {
 		c := DefaultConfig()
 		for k := range *settings(c) {

@@ -4,12 +4,16 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+	"tailrace.dev/tailrace/gen/tailrace/v1/tailracev1connect"
 )
 
 // buf returns the path of the buf that the Makefile installs.
@@ -77,10 +81,90 @@ func TestBufCurlNeedsNoSchema(t *testing.T) {
 	}, path, "curl", "--http2-prior-knowledge", "-d", "@"+messages, url+"PublishStream")
 	readUntil(t, func(line string) bool { return strings.Contains(line, `"demo"`) },
 		path, "curl", "--http2-prior-knowledge", "http://"+p.rpc+"/tailrace.v1.TopicService/ListTopics")
+}
+
+// curl runs buf curl to its end, and returns what it printed, the error too.
+func curl(t *testing.T, url, request string) (printed string, ok bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, buf(t), "curl", "--http2-prior-knowledge", "-d", request, url)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	text, err := cmd.CombinedOutput()
+	return string(text), err == nil
+}
+
+// TestBufCurlLooksAfterGroups is an operator: who works, what is behind, from the beginning again, dead letters back to where they came from.
+func TestBufCurlLooksAfterGroups(t *testing.T) {
+	p := boot(t, "-kafka", "embedded", "-demo", "-group-names", "readers|nobody")
 	groups := "http://" + p.rpc + "/tailrace.v1.GroupService/"
-	readUntil(t, func(line string) bool { return strings.Contains(line, `"readers"`) }, path, "curl", "--http2-prior-knowledge", groups+"ListGroups")
-	readUntil(t, func(line string) bool { return strings.Contains(line, `"committed"`) },
-		path, "curl", "--http2-prior-knowledge", "-d", `{"group":"readers"}`, groups+"GetGroup")
+	want := func(method, request string, parts ...string) {
+		t.Helper()
+		if got, ok := curl(t, groups+method, request); !ok || !has(got, parts...) {
+			t.Errorf("%s %s: got %s, want %q", method, request, got, parts)
+		}
+	}
+	refused := func(method, request string, parts ...string) {
+		t.Helper()
+		if got, ok := curl(t, groups+method, request); ok || !has(got, parts...) {
+			t.Errorf("%s %s: got %s, want the error %q", method, request, got, parts)
+		}
+	}
+
+	// A worker that acknowledges all but its first record, which is a dead letter then.
+	ctx, leave := context.WithTimeout(t.Context(), patience)
+	defer leave()
+	worker, err := tailracev1connect.NewStreamServiceClient(h2c(t), "http://"+p.rpc).Consume(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(m *tailracev1.ConsumeRequest) {
+		t.Helper()
+		if err := worker.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(&tailracev1.ConsumeRequest{Event: &tailracev1.ConsumeRequest_Start{Start: &tailracev1.ConsumeStart{Group: "readers", Topics: []string{"demo"}, MaxAttempts: 1}}})
+	for got := 0; got < 4; {
+		m, err := worker.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range m.GetDeliveries().GetDeliveries() {
+			if got++; got == 1 {
+				send(&tailracev1.ConsumeRequest{Event: &tailracev1.ConsumeRequest_Nack{Nack: &tailracev1.Nack{Tags: []int64{d.GetTag()}}}})
+			} else {
+				send(&tailracev1.ConsumeRequest{Event: &tailracev1.ConsumeRequest_Ack{Ack: &tailracev1.Ack{Tags: []int64{d.GetTag()}}}})
+			}
+		}
+	}
+	eventually(t, "the group is described", func() bool {
+		got, ok := curl(t, groups+"GetGroup", `{"group":"readers"}`)
+		return ok && has(got, `"state": "Stable"`, `"process": "tailrace-group-`, `"workers": 1`, `"topic": "demo"`, `"committed": "`, `"end": "`)
+	})
+	want("ListGroups", `{"pageSize":1}`, `"group": "readers"`, `"state": "Stable"`)
+	const earliest = `{"group":"readers","topic":"demo","earliest":true,"dryRun":%t}`
+	refused("ResetOffsets", fmt.Sprintf(earliest, true), "GROUP_ACTIVE", "failed_precondition")
+	refused("ResetOffsets", fmt.Sprintf(earliest, false), "GROUP_ACTIVE", "failed_precondition")
+	refused("GetGroup", `{"group":"nobody"}`, "UNKNOWN_GROUP", "not_found")
+	refused("GetGroup", `{"group":"others"}`, "FORBIDDEN", "permission_denied")
+	leave()
+
+	const letters = `{"group":"readers","deadLetterTopic":"demo.dlq","dryRun":%t}`
+	eventually(t, "the dead letter would be redriven", func() bool {
+		got, ok := curl(t, groups+"RedriveDeadLetters", fmt.Sprintf(letters, true))
+		return ok && has(got, `"topic": "demo"`, `"records": "1"`, `"done": true`)
+	})
+	want("RedriveDeadLetters", fmt.Sprintf(letters, false), `"topic": "demo"`, `"records": "1"`, `"done": true`)
+	eventually(t, "the group is empty, and would be reset", func() bool {
+		got, ok := curl(t, groups+"ResetOffsets", fmt.Sprintf(earliest, true))
+		return ok && strings.Count(got, `"after"`) == 0 && has(got, `"before": "`) // zeros are not printed
+	})
+	want("ResetOffsets", fmt.Sprintf(earliest, false), `"before": "`)
+	if got, ok := curl(t, groups+"GetGroup", `{"group":"readers"}`); !ok || !has(got, `"state": "Empty"`) || strings.Contains(got, `"committed"`) {
+		t.Errorf("after the reset: got %s", got)
+	}
 }
 
 func TestCurlPublishesAndSubscribes(t *testing.T) {
