@@ -1,10 +1,10 @@
 // Package console is the page that the edge serves at "/": a live tail of a topic and a form to publish, for people who try Tailrace or
 // look after it. It is a client of the public protocol like any other and has no door of its own into the edge; besides the WebSocket
-// it asks only GET /api/topics, for the list of topics and for the partitions of one.
+// it asks only GET /api/topics, for the list of topics and for the partitions of one, and GET /api/groups, for the groups that read it.
 //
 // The page is one HTML file, one style sheet and a few JavaScript modules, embedded, without a build step and without anything from another host. What
 // records hold is untrusted: the script puts it into the page as text only, and the Content-Security-Policy holds it to that. Each of its files is about one thing: link (the connection), tail (the subscription),
-// rows, partitions, rate, publish, inspect, and what they need; console.js wires them.
+// rows, partitions, groups, rate, publish, inspect, and what they need; console.js wires them.
 package console
 
 import (

@@ -64,6 +64,7 @@ type fakeEdge struct {
 	outcome   string // of these failures; empty: refused
 	away      bool   // no service: answer /api/topics with 503
 	described int    // answers with partitions
+	groups    groups
 }
 
 type fakeSession struct {
@@ -72,10 +73,11 @@ type fakeSession struct {
 }
 
 func newFakeEdge(t *testing.T) *fakeEdge {
-	f := &fakeEdge{t: t, logs: map[string][][]record{}, sessions: map[*fakeSession]struct{}{}}
+	f := &fakeEdge{t: t, logs: map[string][][]record{}, sessions: map[*fakeSession]struct{}{}, groups: groups{of: map[string]map[string][]map[string]any{}}}
 	mux := http.NewServeMux()
 	mux.Handle("/", console.Handler())
 	mux.HandleFunc("GET /api/topics", f.listTopics)
+	mux.HandleFunc("GET /api/groups", f.listGroups)
 	mux.HandleFunc("GET /ws", f.serve)
 	server := httptest.NewServer(mux)
 	t.Cleanup(func() {

@@ -100,7 +100,7 @@ func TestKeyboard(t *testing.T) {
 	p.keys(kb.Escape)
 	p.await(`!document.getElementById('help').open`)
 	listed := eval[string](p, `[...document.querySelectorAll('#help dt')].map((e) => e.textContent).join(' ')`)
-	if listed != "p / s t r n Esc ?" {
+	if listed != "p / s t g r n Esc ?" {
 		t.Errorf("listed are %s", listed)
 	}
 	p.press("s")

@@ -13,6 +13,9 @@ func TestLooks(t *testing.T) {
 	f.topic("demo", 4)
 	f.topic("orders", 12)
 	f.topic("a-topic-with-a-rather-long-name.eu-central-1.v2", 400)
+	idle := group("nightly-export", 0, 4711, 0, 12, 900)
+	idle["state"], idle["memberCount"], idle["members"] = "Empty", 0, []any{}
+	f.setGroups("demo", group("billing", 42, 1200, 14, 0, -1), group("a-group-with-a-rather-long-name.eu-central-1.v2", 3, 5, 6, 7, 8, 9, 10, 11, 12, 13), idle)
 	start := time.Now().Add(-3 * time.Minute).UnixMilli()
 	for i := range 40 {
 		f.add(demoRecord(i, start+int64(i)*1700))
@@ -49,6 +52,10 @@ func TestLooks(t *testing.T) {
 			p.await(`document.querySelectorAll('#partitions-body tr').length === 4`)
 			eval[any](p, `document.getElementById('start').value = 'positions'; document.getElementById('start').dispatchEvent(new Event('change'))`)
 			check("-partitions")
+			eval[any](p, `document.getElementById('partitions-toggle').click(); document.getElementById('groups-toggle').click()`)
+			p.await(`document.querySelectorAll('#groups-table tbody').length === 3 && !!document.querySelector('#groups-table .plot path').getAttribute('d')`)
+			check("-groups")
+			eval[any](p, `document.getElementById('groups-toggle').click()`)
 			eval[any](p, `document.getElementById('help-toggle').click()`)
 			check("-help")
 			eval[any](p, `document.getElementById('help-close').click()`)

@@ -29,6 +29,7 @@ const (
 	reasonUnimplemented    = "UNIMPLEMENTED"
 	reasonGroupSettings    = "GROUP_SETTINGS"
 	reasonInternal         = "INTERNAL"
+	reasonUnknownGroup     = "UNKNOWN_GROUP"
 	reasonLost             = "CONNECTION_LOST" // no answer of the service at all
 )
 

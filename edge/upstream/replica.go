@@ -41,6 +41,8 @@ type replica struct {
 	pipeline  *connect.Client[tailracev1.PublishStreamRequest, tailracev1.PublishStreamResponse]
 	topics    *connect.Client[tailracev1.ListTopicsRequest, tailracev1.ListTopicsResponse]
 	topic     *connect.Client[tailracev1.GetTopicRequest, tailracev1.GetTopicResponse]
+	groups    *connect.Client[tailracev1.ListGroupsRequest, tailracev1.ListGroupsResponse]
+	group     *connect.Client[tailracev1.GetGroupRequest, tailracev1.GetGroupResponse]
 	// health asks grpc.health.v1.Health for the whole process. An empty message is a request for that; of the answer, only the number of
 	// its one field is needed.
 	health *connect.Client[emptypb.Empty, emptypb.Empty]
@@ -74,6 +76,8 @@ func newReplica(address string, cfg *Config) *replica {
 		pipeline:  connect.NewClient[tailracev1.PublishStreamRequest, tailracev1.PublishStreamResponse](client, address+tailracev1connect.StreamServicePublishStreamProcedure, options),
 		topics:    connect.NewClient[tailracev1.ListTopicsRequest, tailracev1.ListTopicsResponse](client, address+tailracev1connect.TopicServiceListTopicsProcedure, options),
 		topic:     connect.NewClient[tailracev1.GetTopicRequest, tailracev1.GetTopicResponse](client, address+tailracev1connect.TopicServiceGetTopicProcedure, options),
+		groups:    connect.NewClient[tailracev1.ListGroupsRequest, tailracev1.ListGroupsResponse](client, address+tailracev1connect.GroupServiceListGroupsProcedure, options),
+		group:     connect.NewClient[tailracev1.GetGroupRequest, tailracev1.GetGroupResponse](client, address+tailracev1connect.GroupServiceGetGroupProcedure, options),
 		health:    connect.NewClient[emptypb.Empty, emptypb.Empty](client, address+"/grpc.health.v1.Health/Check", options),
 		suspect:   make(chan struct{}, 1),
 	}

@@ -46,6 +46,7 @@ type (
 type script struct {
 	tailracev1connect.UnimplementedStreamServiceHandler
 	tailracev1connect.UnimplementedTopicServiceHandler
+	tailracev1connect.UnimplementedGroupServiceHandler
 
 	address string
 	server  *http.Server
@@ -63,6 +64,9 @@ type script struct {
 	described int
 	lists     int
 	names     []string // of ListTopics, in pages of two
+
+	groups                  []*tailracev1.Group // by name; nil: it has no GroupService
+	groupLists, groupsAsked int
 }
 
 func newScript(t *testing.T, steps ...step) *script {
@@ -84,6 +88,7 @@ func (s *script) listen(t *testing.T, address string) {
 	mux := http.NewServeMux()
 	mux.Handle(tailracev1connect.NewStreamServiceHandler(s))
 	mux.Handle(tailracev1connect.NewTopicServiceHandler(s))
+	mux.Handle(tailracev1connect.NewGroupServiceHandler(s))
 	s.health = grpchealth.NewStaticChecker()
 	mux.Handle(grpchealth.NewHandler(s.health))
 	protocols := new(http.Protocols)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/services/hub"
 )
 
@@ -85,7 +86,7 @@ type Source struct {
 	turn     atomic.Uint32
 	metrics  *metrics
 
-	described descriptions
+	described memory[*tailracev1.Topic]
 
 	lines   atomic.Int64   // of sockets that publish, with a stream or waiting for one
 	works   atomic.Int64   // consumes
@@ -100,6 +101,7 @@ var _ hub.Source = (*Source)(nil)
 // New returns a Source; Run watches the services' health. It works without Run, but then takes every service for reachable.
 func New(cfg Config) (*Source, error) {
 	s := &Source{cfg: cfg.withDefaults(), reached: make(chan struct{})}
+	s.described.age, s.described.most = describedAge, describedMost
 	if len(cfg.Addresses) == 0 {
 		return nil, errors.New("upstream: no address")
 	}

@@ -157,11 +157,12 @@ func assemble(ctx context.Context, cfg *Config, logger *slog.Logger) (*parts, er
 	}, nil
 }
 
-// web is what is not a socket: the page, and the list of topics that it asks for.
+// web is what is not a socket: the page, and what it asks for of topics and groups.
 func web(source *upstream.Source) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", console.Handler())
 	mux.Handle("/api/topics", source.TopicsHandler())
+	mux.Handle("/api/groups", source.GroupsHandler())
 	return mux
 }
 

@@ -3,6 +3,7 @@
 
 import { meaning } from './closes.js';
 import { $, el, setText } from './dom.js';
+import { Groups } from './groups.js';
 import { Inspector } from './inspect.js';
 import { Link } from './link.js';
 import { Partitions } from './partitions.js';
@@ -50,6 +51,7 @@ const link = new Link(`${location.origin.replace(/^http/, 'ws')}/ws`, {
 });
 const publish = new Publish({ topic: () => tail.topic, link, onAcknowledged: (partition, offset) => rows.mark(partition, offset) });
 const partitions = new Partitions(tail);
+const groups = new Groups(tail);
 
 const closeText = (s) => `${s.code}${s.reason ? ` ${visible(s.reason)}` : ''}: ${meaning(s.code)}`;
 
@@ -87,6 +89,7 @@ function show(change, address = 'push') {
   if (address === 'replace') history.replaceState(null, '', toAddress());
   tail.subscribe(true);
   partitions.refresh();
+  groups.refresh();
   paintTopics();
   paintFilter();
   paint();
@@ -216,6 +219,7 @@ const ago = (at) => `${Math.floor((performance.now() - at) / 1000)} s ago`;
 function paintFacts() {
   rate.paint();
   partitions.paint();
+  groups.paint();
   setText('fact-lag', tail.lag ? `${plural(tail.lag, 'record')} behind` : '');
   setText('fact-heard', link.state.phase === 'open' ? `heard ${ago(link.heardAt)}` : '');
   setText('fact-beat', link.state.phase === 'open' && tail.beatAt ? `heartbeat ${ago(tail.beatAt)}` : '');
@@ -236,6 +240,7 @@ const shortcuts = {
   '/': () => $('key-input').focus(),
   n: () => publish.focus(),
   t: () => partitions.toggle(),
+  g: () => groups.toggle(),
   s: () => $('start').focus(),
   r: () => $('table').focus(),
   '?': () => $('help').showModal(),

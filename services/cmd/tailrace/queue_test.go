@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -13,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/gen/tailrace/v1/tailracev1connect"
@@ -198,4 +201,49 @@ func TestQueueOfTwoProcesses(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d records were acknowledged more than once", again, end)
+}
+
+// TestGroupsAreCapped: how many groups a process is in, and their names, are settings; a start beyond them has a reason that programs can rely on.
+func TestGroupsAreCapped(t *testing.T) {
+	p := boot(t, "-kafka", "embedded", "-demo", "-max-groups", "1", "-group-names", "g[0-9]")
+	client := tailracev1connect.NewStreamServiceClient(h2c(t), "http://"+p.rpc)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	start := func(group string) (*tailracev1.ConsumeResponse, error) {
+		t.Helper()
+		s, err := client.Consume(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cancel(); _ = s.CloseRequest(); _ = s.CloseResponse() })
+		_ = s.Send(&tailracev1.ConsumeRequest{Event: &tailracev1.ConsumeRequest_Start{Start: &tailracev1.ConsumeStart{Group: group, Topics: []string{"demo"}}}}) // a refusal is received
+		return s.Receive()
+	}
+	for range 2 { // a second worker is no second group
+		if m, err := start("g1"); err != nil || m.GetStarted() == nil {
+			t.Fatalf("got %v, %v", m, err)
+		}
+	}
+	for group, want := range map[string]struct {
+		code   connect.Code
+		reason string
+	}{
+		"g2":  {connect.CodeResourceExhausted, "LIMIT"},
+		"g10": {connect.CodePermissionDenied, "FORBIDDEN"}, "xg1": {connect.CodePermissionDenied, "FORBIDDEN"},
+	} {
+		_, err := start(group)
+		reason := ""
+		if coded, ok := errors.AsType[*connect.Error](err); ok {
+			for _, d := range coded.Details() {
+				if info, err := d.Value(); err == nil {
+					if info, ok := info.(*errdetails.ErrorInfo); ok {
+						reason = info.GetReason()
+					}
+				}
+			}
+		}
+		if connect.CodeOf(err) != want.code || reason != want.reason {
+			t.Errorf("%s: got %v, reason %q, want %v %s", group, err, reason, want.code, want.reason)
+		}
+	}
 }
