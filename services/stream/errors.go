@@ -123,6 +123,8 @@ func judge(err error) verdict {
 		lagged    *hub.LaggedError
 		limit     *hub.LimitError
 		settings  *group.SettingsError
+		forbidden *hub.ForbiddenError
+		others    *hub.GroupSettingsError
 		denied    *deniedError
 		coded     *connect.Error
 	)
@@ -135,6 +137,10 @@ func judge(err error) verdict {
 		return verdict{code: connect.CodeInvalidArgument, reason: ReasonInvalidArgument, text: field.Error(), fields: violations{field}}
 	case errors.As(err, &denied):
 		return verdict{code: connect.CodePermissionDenied, reason: ReasonForbidden, text: denied.Error()}
+	case errors.As(err, &forbidden):
+		return verdict{code: connect.CodePermissionDenied, reason: ReasonForbidden, text: forbidden.Error()}
+	case errors.As(err, &others):
+		return verdict{code: connect.CodeFailedPrecondition, reason: ReasonGroupSettings, text: others.Error()}
 	case errors.As(err, &partition):
 		metadata := map[string]string{
 			"topic": partition.Topic, "partition": number(int64(partition.Partition)), "count": number(int64(partition.Count)),

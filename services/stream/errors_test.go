@@ -72,6 +72,8 @@ var table = map[string]struct {
 	"UnknownPartitionError": {&hub.UnknownPartitionError{Topic: "t", Partition: 9, Count: 4}, connect.CodeNotFound, "UNKNOWN_PARTITION"},
 	"OffsetOutOfRangeError": {&hub.OffsetOutOfRangeError{Topic: "t", Offset: 1, Oldest: 5, End: 9}, connect.CodeOutOfRange, "OFFSET_OUT_OF_RANGE"},
 	"LaggedError":           {&hub.LaggedError{Records: 3}, connect.CodeResourceExhausted, "LAGGED"},
+	"ForbiddenError":        {&hub.ForbiddenError{Problem: "no"}, connect.CodePermissionDenied, "FORBIDDEN"},
+	"GroupSettingsError":    {&hub.GroupSettingsError{Problem: "others"}, connect.CodeFailedPrecondition, "GROUP_SETTINGS"},
 	"LimitError":            {&hub.LimitError{Limit: "subscriptions", Value: 7, Retry: time.Minute}, connect.CodeResourceExhausted, "LIMIT"},
 }
 
