@@ -300,7 +300,7 @@ func TestHealthIsTheServicesOwnWord(t *testing.T) {
 }
 
 func TestAddressesAreChecked(t *testing.T) {
-	for _, bad := range []string{"", "127.0.0.1:7070", "ftp://x", "http://", "http://x/path", "http://x?q=1", "http://u@x", "http://x:port"} {
+	for _, bad := range []string{"", "127.0.0.1:7070", "ftp://x", "http://", "http://x/path", "http://x?q=1", "http://u@x", "http://x:port", "http://x:", "http://x:0", "http://x:99999", "http://:80", "http://x#f"} {
 		if got, err := upstream.CheckAddress(bad); err == nil {
 			t.Errorf("%q: accepted as %q", bad, got)
 		}

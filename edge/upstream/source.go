@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -119,10 +120,16 @@ func New(cfg Config) (*Source, error) {
 // CheckAddress returns the address of a service without a slash at its end, or says what is wrong with it.
 func CheckAddress(address string) (string, error) {
 	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.TrimSuffix(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || !dialable(u) || strings.TrimSuffix(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
 		return "", fmt.Errorf("upstream %q: must be like http://host:port", address)
 	}
 	return u.Scheme + "://" + u.Host, nil
+}
+
+// dialable says whether a URL has a host, and a port or none.
+func dialable(u *url.URL) bool {
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	return u.Hostname() != "" && (u.Port() == "" && !strings.HasSuffix(u.Host, ":") || err == nil && port > 0)
 }
 
 // Run watches the health of the services until ctx ends; then, once all that OpenPublish and OpenConsume have begun has ended, it returns nil, and no connection

@@ -210,7 +210,7 @@ func Mask(k, v string) string {
 	if ownProperties[k] == "" && !slices.Contains(strings.Fields(properties), k) {
 		return "***"
 	}
-	for _, s := range []string{"password", "passphrase", "secret", "key", "jaas", "token", "pem", "credential", "oauthbearer.config"} {
+	for _, s := range []string{"password", "passphrase", "secret", "key", "jaas", "token", "pem", "credential", "oauthbearer.config", "oauthbearer.extensions", "kinit.cmd"} {
 		if strings.Contains(strings.ToLower(k), s) {
 			return "***"
 		}

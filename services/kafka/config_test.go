@@ -57,7 +57,7 @@ func TestOwnPropertiesHaveReasons(t *testing.T) {
 
 func TestSecretsAreMasked(t *testing.T) {
 	cfg := kafka.DefaultConfig()
-	cfg.Properties = map[string]string{"sasl.password": "s3cret", "sasl.username": "me", "ssl.key.pem": "s3cret", "sasl.oauthbearer.client.secret": "s3cret"}
+	cfg.Properties = map[string]string{"sasl.password": "s3cret", "sasl.username": "me", "ssl.key.pem": "s3cret", "sasl.oauthbearer.client.secret": "s3cret", "sasl.oauthbearer.extensions": "a=s3cret", "sasl.kerberos.kinit.cmd": "kinit s3cret"}
 	got := strings.Join(cfg.Masked(), " ")
 	if strings.Contains(got, "s3cret") || !strings.Contains(got, "sasl.username=me") {
 		t.Errorf("got %s", got)

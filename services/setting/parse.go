@@ -121,13 +121,17 @@ func (s *Set) parseRest() {
 	}
 }
 
+// maxLine is how many bytes a line of the file may have.
+const maxLine = 1 << 20
+
 // parseFile is ff's parser of the file: it gives set the lines of settings that neither a flag nor a variable has set.
 func (s *Set) parseFile(r io.Reader, set func(name, value string) error) error {
 	s.source = source{kind: fromFile}
 	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
 		s.source.line++
-		line := strings.TrimSpace(lines.Text())
+		line := strings.TrimSpace(strings.TrimPrefix(lines.Text(), "\ufeff")) // some editors begin files with it
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
@@ -149,6 +153,9 @@ func (s *Set) parseFile(r io.Reader, set func(name, value string) error) error {
 		default:
 			_ = set(name, value) // a setting never fails
 		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("line %d has more than %d bytes: is it a file of settings?", s.source.line+1, maxLine)
 	}
 	return lines.Err()
 }

@@ -10,15 +10,21 @@ import (
 	"text/tabwriter"
 )
 
-// WriteProblems tells a user what is wrong with the settings, a line each, without the passwords of URLs.
+// maxProblems is how many are told: a file of something else has one a line.
+const maxProblems = 50
+
+// WriteProblems tells a user what is wrong with the settings, a line each, at most 50, without the passwords of URLs.
 func (s *Set) WriteProblems(w io.Writer, problems []error) {
 	if len(problems) == 1 {
 		_, _ = fmt.Fprintf(w, "%s: %s\n", s.program, redact(problems[0].Error()))
 		return
 	}
 	_, _ = fmt.Fprintf(w, "%s: %d problems with the configuration:\n", s.program, len(problems))
-	for _, p := range problems {
+	for _, p := range problems[:min(len(problems), maxProblems)] {
 		_, _ = fmt.Fprintf(w, "  %s\n", redact(p.Error()))
+	}
+	if more := len(problems) - maxProblems; more > 0 {
+		_, _ = fmt.Fprintf(w, "  … and %d more\n", more)
 	}
 }
 

@@ -96,6 +96,7 @@ func TestEveryKindHasItsLimits(t *testing.T) {
 		{"-pair=ab", `-pair "ab": want name=value, such as security.protocol=ssl`},
 		{"-pair=password hunter2", `-pair "password***": want name=value, such as security.protocol=ssl`},
 		{"-pair=a=b\nMIIEvQIBADANBgkqhkiG9w0B\nAQ==", `-pair "a=b\n***\n***==": want name=value, such as security.protocol=ssl`},
+		{"-pair=a=b\nhunter\nsasl.name", `-pair "a=b\n***\nsasl.name": want name=value, such as security.protocol=ssl`},
 		{"-name=" + strings.Repeat("x", 5000), ""},
 		{"-count=" + strings.Repeat("7", 5000), `-count "` + strings.Repeat("7", 120) + `"… (5000 bytes): want a whole number, 1 to 10`},
 		{"-coun=1", `unknown flag -coun, did you mean -count?; -help lists them`},
@@ -202,6 +203,34 @@ func TestArgumentsShowNoSecret(t *testing.T) {
 	var out bytes.Buffer
 	if err := s.WriteConfig(&out); err != nil || strings.Contains(out.String(), "hunter2") || x.pairs["endpoint"] != "https://id/token?secret=hunter2" {
 		t.Errorf("got %v, %s", err, &out)
+	}
+}
+
+// TestFilesOfSomethingElse: whatever a file is, the answer is short, and says where; what some editors put in front is left out.
+func TestFilesOfSomethingElse(t *testing.T) {
+	for name, test := range map[string]struct{ text, want string }{
+		"marked":      {"\ufeffcount 3\r\non\r\n", ""},
+		"a long line": {"count 3\nname " + strings.Repeat("x", 100_000) + "\n", ""},
+		"one line":    {"count 3\n" + strings.Repeat("x", 2<<20), `thing: -config "FILE": line 2 has more than 1048576 bytes: is it a file of settings?`},
+		"many lines":  {strings.Repeat("\x00\xff\n", 1000), "… and 950 more"},
+	} {
+		file := filepath.Join(t.TempDir(), "f")
+		if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		x, s := declare()
+		_, problems := s.Parse([]string{"-config", file}, nil)
+		var out bytes.Buffer
+		if len(problems) > 0 {
+			s.WriteProblems(&out, problems)
+		}
+		got := strings.TrimSpace(strings.ReplaceAll(out.String(), file, "FILE"))
+		if !strings.HasSuffix(got, test.want) || (got == "") != (test.want == "") || strings.Count(got, "\n") > 60 {
+			t.Errorf("%s: got %.500s, want %s", name, got, test.want)
+		}
+		if test.want == "" && x.count != 3 {
+			t.Errorf("%s: got %+v", name, x.count)
+		}
 	}
 }
 

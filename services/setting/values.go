@@ -245,14 +245,18 @@ func (p pairs) String() string {
 	return strings.Join(out, " ")
 }
 
-// Mask hides the secrets of name=value, one a line, and all of a line but its name where the equals sign is missing.
+// Mask hides the secrets of name=value, one a line, and all of a line but its name where the equals sign is missing: of several lines each may be of
+// a secret that was broken into lines, and only what has a dot is a name there.
 func (p pairs) Mask(text string) string {
 	var out []string
+	several := strings.Contains(strings.TrimSpace(text), "\n")
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if k, v, ok := strings.Cut(line, "="); ok {
 			k = strings.TrimSpace(k)
 			line = masked(k) + "=" + p.mask(k, v)
+		} else if several && !strings.Contains(line, ".") && line != "" {
+			line = "***"
 		} else {
 			line = masked(line)
 		}

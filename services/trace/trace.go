@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,7 +62,7 @@ func (c *Config) Validate() error {
 		switch {
 		case err == nil && u.User != nil:
 			return fmt.Errorf("-trace.endpoint %q: it is printed, so it may have no password; put credentials into OTEL_EXPORTER_OTLP_HEADERS", u.Redacted())
-		case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
+		case err != nil || u.Scheme != "http" && u.Scheme != "https" || !dialable(u) || u.RawQuery != "" || u.Fragment != "":
 			return fmt.Errorf("-trace.endpoint %q: want the address of an OTLP receiver over HTTP, such as http://127.0.0.1:4318", c.Endpoint)
 		}
 	}
@@ -68,6 +70,12 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("-trace.ratio %v: want from 0 to 1, such as 0.01 for one trace in a hundred", c.Ratio)
 	}
 	return nil
+}
+
+// dialable says whether a URL has a host, and a port or none.
+func dialable(u *url.URL) bool {
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	return u.Hostname() != "" && (u.Port() == "" && !strings.HasSuffix(u.Host, ":") || err == nil && port > 0)
 }
 
 // On says whether there is to be a Tracer.

@@ -72,6 +72,9 @@ func TestConfigurationsAreRefused(t *testing.T) {
 		{trace.Config{Endpoint: "http://me:secret@a:1"}, []string{"-trace.endpoint", "OTEL_EXPORTER_OTLP_HEADERS"}},
 		{trace.Config{Endpoint: "grpc://me:secret@a:1"}, []string{"-trace.endpoint", "OTEL_EXPORTER_OTLP_HEADERS"}},
 		{trace.Config{Endpoint: "https://me:secret@a:1/?x=y"}, []string{"-trace.endpoint", "OTEL_EXPORTER_OTLP_HEADERS"}},
+		{trace.Config{Endpoint: "http://a:99999"}, []string{"-trace.endpoint", "99999"}},
+		{trace.Config{Endpoint: "http://a:"}, []string{"-trace.endpoint"}},
+		{trace.Config{Endpoint: "http://:4318"}, []string{"-trace.endpoint"}},
 		{trace.Config{Ratio: -0.1}, []string{"-trace.ratio", "-0.1", "0 to 1"}},
 		{trace.Config{Ratio: 1.5}, []string{"-trace.ratio", "1.5"}},
 	} {
@@ -89,7 +92,7 @@ func TestConfigurationsAreRefused(t *testing.T) {
 			t.Errorf("got %q, which has the password", err)
 		}
 	}
-	for _, endpoint := range []string{"", "http://127.0.0.1:4318", "https://collector.example.org/v1/traces"} {
+	for _, endpoint := range []string{"", "http://127.0.0.1:4318", "https://collector.example.org/v1/traces", "http://[::1]:4318"} {
 		if err := (&trace.Config{Endpoint: endpoint, Ratio: 0.5}).Validate(); err != nil {
 			t.Errorf("%q: %v", endpoint, err)
 		}

@@ -128,7 +128,11 @@ func startBroker(cfg *Config, logger *slog.Logger) (*embedded.Broker, error) {
 	if !cfg.Embedded() {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	return embedded.Start(embedded.Config{DataDir: cfg.DataDir, Logger: logger})
+	broker, err := embedded.Start(embedded.Config{DataDir: cfg.DataDir, Logger: logger})
+	if err != nil && cfg.DataDir != "" {
+		return nil, fmt.Errorf("-kafka.data-dir %q: %w", cfg.DataDir, err)
+	}
+	return broker, err
 }
 
 // parts of the process.

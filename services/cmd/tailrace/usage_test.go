@@ -37,6 +37,7 @@ func TestProcessesSayWhatIsWrongAndExit(t *testing.T) {
 		{[]string{"OTEL_EXPORTER_OTLP_HEADERS=Bearer hunter2"}, "-trace.endpoint http://127.0.0.1:4318", exitUsage, nil, []string{"OTEL_EXPORTER_OTLP_HEADERS: number 1 has no equals sign"}},
 		{nil, "-trace.endpoint http://127.0.0.1:4318/?token=hunter2", exitUsage, nil, []string{`-trace.endpoint "http://127.0.0.1:4318/?***"`}},
 		{nil, "-kafka.property sasl.password=my hunter2", exitUsage, nil, []string{"unexpected argument ***"}},
+		{nil, "-listen 127.0.0.1:0 -ops-listen 127.0.0.1:0 -kafka embedded -kafka.data-dir /dev/null", exitFailed, nil, []string{`-kafka.data-dir \"/dev/null\":`}},
 		{nil, "-nonsense", exitUsage, nil, []string{"unknown flag -nonsense"}},
 		{secret, "-listen " + taken.Addr().String(), exitFailed, nil, []string{`"msg":"configuration"`, "sasl.password=***", `"level":"ERROR"`, "-listen", "address already in use"}},
 	} {
