@@ -7,9 +7,12 @@ mkdir -p .tmp/soak
 out=.tmp/soak/$(date -u +%Y-%m-%dT%H%M%SZ).txt
 failed=0
 
+suites=()
+
 suite() { # package flags…
 	local package=$1
 	shift
+	suites+=("$(go list "$package")")
 	echo "=== $package $*"
 	go test -race -v -count=1 -timeout 6h "$package" "$@" || failed=1
 }
@@ -17,15 +20,18 @@ suite() { # package flags…
 {
 	echo "commit $(git describe --always --dirty), $(go version), $(nproc) cores, $(ulimit -n) descriptors"
 	suite ./services/hub -hub.seeds 200000 -hub.races 100
-	suite ./services/kafka/...
-	suite ./services/stream/...
-	suite ./edge/frame/...
-	suite ./edge/upstream/... -upstream.full
-	suite ./edge/console/...
-	suite ./services/cmd/...
-	suite ./edge/cmd/...
+	suite ./services/group -group.seeds 50000
+	suite ./services/cmd/tailrace -tailrace.kills 200
+	suite ./edge/upstream -upstream.full
 	suite ./edge -edge.full
+	suite ./edge/transcript -edge.full
 	suite ./edge/e2e -e2e.full
+	# All others have one size.
+	for package in $(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); do
+		[[ " ${suites[*]} " == *" $package "* ]] || suite "$package"
+	done
+	echo "=== figures"
+	go test -run '^$' -bench . -benchtime 1x -timeout 6h ./edge/e2e -e2e.full || failed=1
 	echo "=== ended $(date -u +%Y-%m-%dT%H:%M:%SZ)"
 } > >(grep --line-buffered -vE '^=== (RUN|PAUSE|CONT|NAME)' | tee "$out") 2>&1
 wait $!

@@ -18,7 +18,7 @@ type countedKafka struct {
 	sent    atomic.Int64
 }
 
-func startCounted(b *testing.B) *countedKafka {
+func startCounted(b testing.TB) *countedKafka {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

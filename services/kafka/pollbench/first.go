@@ -75,6 +75,11 @@ func assigned(consumer *confluent.Consumer, partitions []confluent.TopicPartitio
 	if err := consumer.Assign(partitions); err != nil {
 		return fmt.Errorf("assigning: %w", err)
 	}
+	return firstOf(consumer)
+}
+
+// firstOf waits for a record.
+func firstOf(consumer *confluent.Consumer) error {
 	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
 		switch event := consumer.Poll(100).(type) {
 		case *confluent.Message:

@@ -2,6 +2,8 @@
 //
 //	pollbench -topic T            a bare loop around Poll of the same Kafka client reads a topic from its start
 //	pollbench -topic T -latency   the same, live: values begin with the time of their sending in Unix nanoseconds
+//	pollbench -topic T -group G   the same, -latency or not, as a member of a consumer group that begins at the topic's start and commits
+//	pollbench -topic T -joins     how long members of groups, that lines on standard input name, wait for a first record
 //	pollbench -first              how long consumers wait for a first record, of each topic that a line on standard input names
 //	pollbench -writes ADDRESS     a bare loop that writes ready WebSocket frames to all sockets, one after the other
 //	pollbench -bridge ADDRESS     the naive bridge: a Kafka consumer for each WebSocket
@@ -28,6 +30,8 @@ type settings struct {
 	brokers, topic string
 	records, skip  int
 	latency, first bool
+	group          string
+	joins          bool
 	writes, bridge string
 	sockets        int
 }
@@ -39,6 +43,8 @@ func main() {
 	flag.IntVar(&s.records, "records", 1_000_000, "records to read before the end")
 	flag.BoolVar(&s.latency, "latency", false, "read live records and measure their delay")
 	flag.IntVar(&s.skip, "skip", 0, "records at the beginning whose delay does not count")
+	flag.StringVar(&s.group, "group", "", "read as a member of this consumer `group`")
+	flag.BoolVar(&s.joins, "joins", false, "measure the time to the first record of a member of each consumer group named on standard input")
 	flag.BoolVar(&s.first, "first", false, "measure the time to the first record of each topic named on standard input")
 	flag.StringVar(&s.writes, "writes", "", "write ready frames to the WebSockets that come to this `address`")
 	flag.IntVar(&s.sockets, "sockets", 1, "how many sockets -writes waits for")
@@ -54,6 +60,10 @@ func run(s *settings) error {
 	switch {
 	case s.first:
 		return first(s.brokers, os.Stdin)
+	case s.joins:
+		return joins(s, os.Stdin)
+	case s.group != "":
+		return readAsMember(s)
 	case s.writes != "":
 		return writes(s.writes, s.sockets, os.Stdin)
 	case s.bridge != "":
@@ -67,7 +77,7 @@ func run(s *settings) error {
 type result struct {
 	Records    int     `json:"records"`
 	Bytes      int     `json:"bytes"`
-	Seconds    float64 `json:"seconds"`    // from assign to the last record
+	Seconds    float64 `json:"seconds"`    // from assign, or the creation of a member, to the last record
 	CPUSeconds float64 `json:"cpuSeconds"` // user and system, in that time; after -skip
 	P50        float64 `json:"p50"`        // milliseconds; with -latency
 	P99        float64 `json:"p99"`        // milliseconds; with -latency
@@ -120,37 +130,55 @@ func read(s *settings) (err error) {
 	if err != nil {
 		return err
 	}
-	var out result
-	var delays []float64
-	cpu, began := cpuTime(), time.Now()
+	m := meter{settings: s, cpu: cpuTime(), began: time.Now()}
 	if err := consumer.Assign(partitions); err != nil {
 		return fmt.Errorf("assigning: %w", err)
 	}
 	if s.latency {
 		fmt.Println("assigned")
 	}
-	for out.Records < s.records {
+	if err := m.poll(consumer); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(m.result())
+}
+
+// meter measures reading.
+type meter struct {
+	*settings
+	cpu            time.Duration
+	began          time.Time
+	records, bytes int
+	delays         []float64
+}
+
+// poll reads until there are enough records.
+func (m *meter) poll(consumer *confluent.Consumer) error {
+	for m.records < m.settings.records {
 		switch event := consumer.Poll(100).(type) {
 		case *confluent.Message:
-			out.Records++
-			out.Bytes += len(event.Value)
-			if s.latency {
-				delays = append(delays, delay(event.Value))
-				if out.Records == s.skip {
-					delays, cpu = delays[:0], cpuTime()
+			m.records++
+			m.bytes += len(event.Value)
+			if m.latency {
+				m.delays = append(m.delays, delay(event.Value))
+				if m.records == m.skip {
+					m.delays, m.cpu = m.delays[:0], cpuTime()
 				}
 			}
 		case confluent.Error:
 			return fmt.Errorf("polling: %w", event)
 		}
 	}
-	out.Seconds = time.Since(began).Seconds()
-	out.CPUSeconds = (cpuTime() - cpu).Seconds()
-	if s.latency {
-		slices.Sort(delays)
-		out.P50, out.P99 = delays[len(delays)/2], delays[len(delays)*99/100]
+	return nil
+}
+
+func (m *meter) result() result {
+	out := result{Records: m.records, Bytes: m.bytes, Seconds: time.Since(m.began).Seconds(), CPUSeconds: (cpuTime() - m.cpu).Seconds()}
+	if m.latency {
+		slices.Sort(m.delays)
+		out.P50, out.P99 = m.delays[len(m.delays)/2], m.delays[len(m.delays)*99/100]
 	}
-	return json.NewEncoder(os.Stdout).Encode(out)
+	return out
 }
 
 // delay is the time since a value was sent, in milliseconds.

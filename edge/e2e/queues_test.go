@@ -1,0 +1,119 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// TestQueuesBesideBroadcast follows one topic with very many sockets and some gRPC streams while three groups work on it, in one service process: each
+// subscriber gets the whole log once, each group each record once, and the broker sends every byte once for all subscribers and once for each group.
+func TestQueuesBesideBroadcast(t *testing.T) {
+	const partitions, groups, workers, streams, burst, valueSize = 4, 3, 3, 10, 100, 1000
+	sockets, bursts := size(300, 1000), size(10, 40)
+	kafka := startCounted(t)
+	j := newJudge(t, kafka.direct)
+	topic := j.topic(partitions)
+	p := startPair(t, pairOptions{kafka: kafka.through})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+
+	crews := make([]*crew, groups)
+	for i := range crews {
+		crews[i] = startCrew(t, p, crewOptions{workers: workers, group: fmt.Sprintf("%s-%d", topic, i), topic: topic, inFlight: 100})
+	}
+	crowd := newCrowd(ctx, t, p, topic, sockets, map[string]any{"start": "earliest"})
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	life, leave := context.WithCancel(ctx)
+	defer leave()
+	readers := make([]*reader, streams)
+	subscribe := subscribers(t, p.rpc)["grpc"]
+	for i := range readers {
+		r := newReader(topic, false)
+		s, err := subscribe(life, r.request(earliest()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		readers[i] = r
+		reading.Go(func() {
+			if err := r.follow(s, func() bool { return life.Err() != nil }); life.Err() == nil {
+				t.Errorf("a gRPC subscriber: %v", err)
+			}
+		})
+		await(t, time.Minute, "start of a gRPC subscriber", r.isStarted)
+	}
+	for _, c := range crews {
+		await(t, time.Minute, "partitions of group "+c.o.group, func() bool {
+			assigned, found := tryMetric(t, p.rpcOps, "tailrace_group_partitions", `group="`+c.o.group+`"`)
+			return found && assigned == partitions
+		})
+	}
+
+	sent := kafka.sent.Load()
+	random := make([]byte, valueSize*3/4)
+	for n := range bursts {
+		records := make([]*kgo.Record, burst)
+		for i := range records {
+			rand.Read(random) // it must not compress: the broker's answers have a size of their own
+			records[i] = mixed(topic, int32(i%partitions), int64(n*burst+i), base64.RawURLEncoding.EncodeToString(random))
+		}
+		j.write(records...)
+		pause(ctx, 100*time.Millisecond)
+	}
+	ends := j.ends(topic)
+	crowd.awaitEnds(5*time.Minute, ends)
+	for _, c := range crews {
+		c.await("records", bursts*burst)
+		j.awaitCommitted(c.o.group, topic)
+	}
+	for _, r := range readers {
+		await(t, time.Minute, "the end at a gRPC subscriber", func() bool { return r.reached(ends) })
+	}
+	fetched := kafka.since(sent)
+
+	log := j.read(topic, false)
+	crowd.verify(log)
+	for i, r := range readers {
+		if err := r.verify(log); err != nil {
+			t.Errorf("gRPC subscriber %d: %v", i, err)
+		}
+	}
+	for _, c := range crews {
+		if d := c.tape().diff(log); d != "" {
+			t.Errorf("group %s did not work on each record of the log once:\n%s", c.o.group, d)
+		}
+	}
+	stored := j.bytes(topic)
+	if most := stored * (1 + groups) * 1.1; fetched > most {
+		t.Errorf("the broker sent %.2f MB for a topic of %.2f MB, want at most %.2f", fetched, stored, most)
+	}
+	proof(t, "%d sockets, %d gRPC streams and %d groups of %d workers on one topic: each subscriber got the %d records of the log once, each group acknowledged each once; "+
+		"the broker sent %.2f MB for %.2f MB in the log, %.2f for each of the %d readers that there have to be",
+		sockets, streams, groups, workers, log.count(), fetched, stored, fetched/stored/(1+groups), 1+groups)
+}
+
+// bytes is what the records of a topic take in the log, in megabytes.
+func (j *judge) bytes(topic string) float64 {
+	j.t.Helper()
+	dirs, err := j.admin.DescribeAllLogDirs(j.t.Context(), nil)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	n := int64(0)
+	for _, d := range dirs.Sorted() {
+		if d.Err != nil {
+			j.t.Fatal(d.Err)
+		}
+		for _, p := range d.Topics[topic] {
+			n += p.Size
+		}
+	}
+	return float64(n) / 1e6
+}
