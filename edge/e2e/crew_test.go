@@ -149,6 +149,7 @@ func (w *crewWorker) end(connection bool) {
 		(*conn).Close()
 	} else {
 		w.cancel()
+		_ = w.stream.CloseResponse() // connect's client sends no RST_STREAM while nothing is sent or received
 	}
 }
 
