@@ -80,19 +80,19 @@ func BenchmarkConsumeDelay(b *testing.B) {
 		topic := j.topic(partitions)
 		bare := startReference(b, "-brokers", kafka, "-topic", topic, "-group", topic+"-bare", "-records", strconv.Itoa(records+warm), "-skip", strconv.Itoa(warm), "-latency")
 		bare.says() // that it has partitions
-		crew := startCrew(b, p, crewOptions{workers: 1, group: topic, topic: topic, inFlight: 100})
+		team := startTeam(b, p, teamOptions{workers: 1, group: topic, topic: topic, inFlight: 100})
 		j.pace(topic, partitions, warm, perSecond, stampedValue)
-		crew.await("warm records", warm)
-		crew.forget()
+		team.await("warm records", warm)
+		team.forget()
 		before := p.service.cpu()
 		p.profiled(b, "delay", func() { j.pace(topic, partitions, records, perSecond, stampedValue) })
-		crew.await("records", records)
+		team.await("records", records)
 		used := p.service.cpu() - before
 		var ref pollResult
 		bare.tells(&ref)
 		bare.end()
-		delays := crew.delays(anyJob)
-		crew.leave()
+		delays := team.delays(anyJob)
+		team.leave()
 		p50, p99 := quantile(delays, 0.5), quantile(delays, 0.99)
 		table.add(figure{
 			name: fmt.Sprintf("delay at 100/s to one worker, p50 of %s records (beside: a bare group consumer)", count(records)),

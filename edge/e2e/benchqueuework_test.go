@@ -29,7 +29,7 @@ func BenchmarkConsumeHandOver(b *testing.B) {
 	for b.Loop() {
 		for _, connection := range []bool{false, true} {
 			topic := j.topic(1)
-			c := startCrew(b, p, crewOptions{workers: 2, group: topic, topic: topic, inFlight: 100})
+			c := startTeam(b, p, teamOptions{workers: 2, group: topic, topic: topic, inFlight: 100})
 			written := 0
 			var waits []float64
 			for range rounds {
@@ -51,8 +51,8 @@ func BenchmarkConsumeHandOver(b *testing.B) {
 	}
 }
 
-// handOver writes records to a crew of two, ends the first when it holds some, and replaces it. It returns the milliseconds until each is at the other.
-func handOver(b *testing.B, j *judge, c *crew, records []*kgo.Record, connection bool) (waits []float64) {
+// handOver writes records to a team of two, ends the first when it holds some, and replaces it. It returns the milliseconds until each is at the other.
+func handOver(b *testing.B, j *judge, c *team, records []*kgo.Record, connection bool) (waits []float64) {
 	b.Helper()
 	c.forget()
 	first := c.workers[0]
@@ -86,7 +86,7 @@ func BenchmarkConsumeWorkers(b *testing.B) {
 	p := startPair(b, pairOptions{kafka: kafka, plain: true, withoutEdge: true})
 	for b.Loop() {
 		perSecond := func(workers int) float64 {
-			c := startCrew(b, p, crewOptions{workers: workers, group: fmt.Sprintf("%s-%d-%d", topic, workers, time.Now().UnixNano()), topic: topic, inFlight: 10, work: work})
+			c := startTeam(b, p, teamOptions{workers: workers, group: fmt.Sprintf("%s-%d-%d", topic, workers, time.Now().UnixNano()), topic: topic, inFlight: 10, work: work})
 			c.await("records", workers) // all are at it
 			c.forget()
 			began := time.Now()
@@ -118,7 +118,7 @@ func BenchmarkConsumeHotKey(b *testing.B) {
 		delays := map[bool][]float64{}
 		for _, hot := range []bool{false, true, false, true} {
 			topic := j.topic(1)
-			c := startCrew(b, p, crewOptions{workers: workers, group: topic, topic: topic, inFlight: 100, work: work})
+			c := startTeam(b, p, teamOptions{workers: workers, group: topic, topic: topic, inFlight: 100, work: work})
 			warm := distinctKeys(topic, 0, 20)
 			j.write(warm...)
 			c.await("warm records", len(warm))

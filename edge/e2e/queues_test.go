@@ -15,8 +15,8 @@ import (
 // TestQueuesBesideBroadcast follows one topic with very many sockets and some gRPC streams while three groups work on it, in one service process: each
 // subscriber gets the whole log once, each group each record once, and the broker sends every byte once for all subscribers and once for each group.
 func TestQueuesBesideBroadcast(t *testing.T) {
-	const partitions, groups, workers, streams, burst, valueSize = 4, 3, 3, 10, 100, 1000
-	sockets, bursts := size(300, 1000), size(10, 40)
+	const partitions, groups, workers, streams, burst, valueSize = 4, 3, 3, 10, 40, 2000
+	sockets, bursts := size(300, 1000), size(8, 50)
 	kafka := startCounted(t)
 	j := newJudge(t, kafka.direct)
 	topic := j.topic(partitions)
@@ -24,9 +24,9 @@ func TestQueuesBesideBroadcast(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 
-	crews := make([]*crew, groups)
-	for i := range crews {
-		crews[i] = startCrew(t, p, crewOptions{workers: workers, group: fmt.Sprintf("%s-%d", topic, i), topic: topic, inFlight: 100})
+	teams := make([]*team, groups)
+	for i := range teams {
+		teams[i] = startTeam(t, p, teamOptions{workers: workers, group: fmt.Sprintf("%s-%d", topic, i), topic: topic, inFlight: 100})
 	}
 	crowd := newCrowd(ctx, t, p, topic, sockets, map[string]any{"start": "earliest"})
 	var reading sync.WaitGroup
@@ -49,7 +49,7 @@ func TestQueuesBesideBroadcast(t *testing.T) {
 		})
 		await(t, time.Minute, "start of a gRPC subscriber", r.isStarted)
 	}
-	for _, c := range crews {
+	for _, c := range teams {
 		await(t, time.Minute, "partitions of group "+c.o.group, func() bool {
 			assigned, found := tryMetric(t, p.rpcOps, "tailrace_group_partitions", `group="`+c.o.group+`"`)
 			return found && assigned == partitions
@@ -65,11 +65,11 @@ func TestQueuesBesideBroadcast(t *testing.T) {
 			records[i] = mixed(topic, int32(i%partitions), int64(n*burst+i), base64.RawURLEncoding.EncodeToString(random))
 		}
 		j.write(records...)
-		pause(ctx, 100*time.Millisecond)
+		pause(ctx, burst*time.Second/time.Duration(rateFor(sockets)))
 	}
 	ends := j.ends(topic)
 	crowd.awaitEnds(5*time.Minute, ends)
-	for _, c := range crews {
+	for _, c := range teams {
 		c.await("records", bursts*burst)
 		j.awaitCommitted(c.o.group, topic)
 	}
@@ -85,7 +85,7 @@ func TestQueuesBesideBroadcast(t *testing.T) {
 			t.Errorf("gRPC subscriber %d: %v", i, err)
 		}
 	}
-	for _, c := range crews {
+	for _, c := range teams {
 		if d := c.tape().diff(log); d != "" {
 			t.Errorf("group %s did not work on each record of the log once:\n%s", c.o.group, d)
 		}

@@ -19,20 +19,20 @@ import (
 	"tailrace.dev/tailrace/gen/tailrace/v1/tailracev1connect"
 )
 
-// crewOptions say what the workers of a crew do.
-type crewOptions struct {
+// teamOptions say what the workers of a team do.
+type teamOptions struct {
 	workers      int
 	group, topic string
 	inFlight     int           // max_in_flight of each
 	work         time.Duration // on each record, one after the other
 }
 
-// crew is workers of one group, each a gRPC stream with a connection of its own, and what they have done.
-type crew struct {
+// team is workers of one group, each a gRPC stream with a connection of its own, and what they have done.
+type team struct {
 	t       testing.TB
 	p       *pair
-	o       crewOptions
-	workers []*crewWorker
+	o       teamOptions
+	workers []*teamWorker
 	failed  atomic.Pointer[error] // the first stream that ended before it was told to
 
 	mu   sync.Mutex
@@ -41,16 +41,16 @@ type crew struct {
 
 // job is a record at a worker.
 type job struct {
-	worker  *crewWorker
+	worker  *teamWorker
 	record  *record
 	tag     int64
 	arrived time.Time
 	begun   time.Time
 }
 
-// crewWorker is one of them.
-type crewWorker struct {
-	crew   *crew
+// teamWorker is one of them.
+type teamWorker struct {
+	team   *team
 	life   context.Context //nolint:containedctx // that of its stream
 	cancel context.CancelFunc
 	client *http.Client
@@ -61,10 +61,10 @@ type crewWorker struct {
 	roles  sync.WaitGroup
 }
 
-// startCrew starts workers and waits until each is told that it has started.
-func startCrew(t testing.TB, p *pair, o crewOptions) *crew {
+// startTeam starts workers and waits until each is told that it has started.
+func startTeam(t testing.TB, p *pair, o teamOptions) *team {
 	t.Helper()
-	c := &crew{t: t, p: p, o: o}
+	c := &team{t: t, p: p, o: o}
 	t.Cleanup(c.leave)
 	for range o.workers {
 		c.workers = append(c.workers, c.start())
@@ -73,9 +73,9 @@ func startCrew(t testing.TB, p *pair, o crewOptions) *crew {
 }
 
 // start begins one more worker.
-func (c *crew) start() *crewWorker {
+func (c *team) start() *teamWorker {
 	c.t.Helper()
-	w := &crewWorker{crew: c}
+	w := &teamWorker{team: c}
 	w.life, w.cancel = context.WithCancel(c.t.Context())
 	transport := &http.Transport{Protocols: new(http.Protocols), DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
@@ -106,14 +106,14 @@ func (c *crew) start() *crewWorker {
 	return w
 }
 
-func (w *crewWorker) receive(jobs chan<- job) {
+func (w *teamWorker) receive(jobs chan<- job) {
 	defer close(jobs)
 	for {
 		m, err := w.stream.Receive()
 		if err != nil {
 			if !w.ending.Load() {
 				err = fmt.Errorf("a worker's stream: %w", err)
-				w.crew.failed.CompareAndSwap(nil, &err)
+				w.team.failed.CompareAndSwap(nil, &err)
 			}
 			return
 		}
@@ -124,18 +124,18 @@ func (w *crewWorker) receive(jobs chan<- job) {
 	}
 }
 
-func (w *crewWorker) do(jobs <-chan job) {
+func (w *teamWorker) do(jobs <-chan job) {
 	for j := range jobs {
 		if w.life.Err() != nil {
 			continue
 		}
 		j.begun = time.Now()
-		if w.crew.o.work > 0 {
-			pause(w.life, w.crew.o.work)
+		if w.team.o.work > 0 {
+			pause(w.life, w.team.o.work)
 		}
-		w.crew.mu.Lock()
-		w.crew.jobs = append(w.crew.jobs, j)
-		w.crew.mu.Unlock()
+		w.team.mu.Lock()
+		w.team.jobs = append(w.team.jobs, j)
+		w.team.mu.Unlock()
 		if !w.holds.Load() {
 			_ = w.stream.Send(ackOf([]int64{j.tag}, 0)) // its receiver hears what is wrong
 		}
@@ -143,7 +143,7 @@ func (w *crewWorker) do(jobs <-chan job) {
 }
 
 // end ends a worker's stream: by RST_STREAM, or by closing its connection.
-func (w *crewWorker) end(connection bool) {
+func (w *teamWorker) end(connection bool) {
 	w.ending.Store(true)
 	if conn := w.conn.Load(); connection && conn != nil {
 		(*conn).Close()
@@ -154,7 +154,7 @@ func (w *crewWorker) end(connection bool) {
 }
 
 // leave ends all workers, and awaits them. It may be called twice.
-func (c *crew) leave() {
+func (c *team) leave() {
 	for _, w := range c.workers {
 		w.end(false)
 	}
@@ -170,7 +170,7 @@ func (c *crew) leave() {
 }
 
 // count is how many records pass, of those that were begun since forget.
-func (c *crew) count(pass func(*job) bool) (n int) {
+func (c *team) count(pass func(*job) bool) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.jobs {
@@ -184,7 +184,7 @@ func (c *crew) count(pass func(*job) bool) (n int) {
 func anyJob(*job) bool { return true }
 
 // await waits until so many records were worked on since forget.
-func (c *crew) await(what string, n int) {
+func (c *team) await(what string, n int) {
 	c.t.Helper()
 	eventually(c.t.Context(), 5*time.Minute, func() bool { return c.done() >= n || c.failed.Load() != nil })
 	if err := c.failed.Load(); err != nil {
@@ -195,21 +195,21 @@ func (c *crew) await(what string, n int) {
 	}
 }
 
-func (c *crew) done() int {
+func (c *team) done() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.jobs)
 }
 
 // forget begins to count anew.
-func (c *crew) forget() {
+func (c *team) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.jobs = nil
 }
 
 // delays are the milliseconds from the time with which a value begins to the beginning of the work on it, sorted, of the jobs that pass.
-func (c *crew) delays(pass func(*job) bool) (all []float64) {
+func (c *team) delays(pass func(*job) bool) (all []float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.jobs {
@@ -224,7 +224,7 @@ func (c *crew) delays(pass func(*job) bool) (all []float64) {
 }
 
 // tape is what was worked on, by partition, in the log's order.
-func (c *crew) tape() *tape {
+func (c *team) tape() *tape {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := newTape(false)
