@@ -1,11 +1,13 @@
 package e2e_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +18,7 @@ import (
 // subscriber gets the whole log once, each group each record once, and the broker sends every byte once for all subscribers and once for each group.
 func TestQueuesBesideBroadcast(t *testing.T) {
 	const partitions, groups, workers, streams, burst, valueSize = 4, 3, 3, 10, 40, 2000
-	sockets, bursts := size(300, 1000), size(8, 50)
+	sockets, strictly, bursts := size(300, 1000), size(10, 50), size(8, 50)
 	kafka := startCounted(t)
 	j := newJudge(t, kafka.direct)
 	topic := j.topic(partitions)
@@ -28,7 +30,11 @@ func TestQueuesBesideBroadcast(t *testing.T) {
 	for i := range teams {
 		teams[i] = startTeam(t, p, teamOptions{workers: workers, group: fmt.Sprintf("%s-%d", topic, i), topic: topic, inFlight: 100})
 	}
-	crowd := newCrowd(ctx, t, p, topic, sockets, map[string]any{"start": "earliest"})
+	crowd := newCrowd(ctx, t, p, topic, strictly, map[string]any{"start": "earliest"})
+	listeners := make([]*listener, sockets-strictly)
+	for i := range listeners {
+		listeners[i] = listen(ctx, t, p, topic, partitions)
+	}
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	life, leave := context.WithCancel(ctx)
@@ -69,6 +75,11 @@ func TestQueuesBesideBroadcast(t *testing.T) {
 	}
 	ends := j.ends(topic)
 	crowd.awaitEnds(5*time.Minute, ends)
+	for i, l := range listeners {
+		if !eventually(ctx, 5*time.Minute, func() bool { return l.why() != nil || l.reached(ends) }) || l.why() != nil {
+			t.Fatalf("socket %d is at %v of %v: %v", i, l.positions(), ends, l.why())
+		}
+	}
 	for _, c := range teams {
 		c.await("records", bursts*burst)
 		j.awaitCommitted(c.o.group, topic)
@@ -80,6 +91,11 @@ func TestQueuesBesideBroadcast(t *testing.T) {
 
 	log := j.read(topic, false)
 	crowd.verify(log)
+	for p, end := range ends {
+		if held := len(log.marks[p]); int64(held) != end {
+			t.Fatalf("partition %d has %d records and ends at %d: listeners have counted offsets that there are not", p, held, end)
+		}
+	}
 	for i, r := range readers {
 		if err := r.verify(log); err != nil {
 			t.Errorf("gRPC subscriber %d: %v", i, err)
@@ -94,9 +110,98 @@ func TestQueuesBesideBroadcast(t *testing.T) {
 	if most := stored * (1 + groups) * 1.1; fetched > most {
 		t.Errorf("the broker sent %.2f MB for a topic of %.2f MB, want at most %.2f", fetched, stored, most)
 	}
-	proof(t, "%d sockets, %d gRPC streams and %d groups of %d workers on one topic: each subscriber got the %d records of the log once, each group acknowledged each once; "+
+	proof(t, "%d sockets, %d gRPC streams and %d groups of %d workers on one topic: each subscriber got the %d records of the log once and in order, each group acknowledged each once; "+
 		"the broker sent %.2f MB for %.2f MB in the log, %.2f for each of the %d readers that there have to be",
 		sockets, streams, groups, workers, log.count(), fetched, stored, fetched/stored/(1+groups), 1+groups)
+}
+
+// listener is a socket that reads no more of its records than where they lie, which has to be each offset of the log, in order.
+type listener struct {
+	next   []atomic.Int64 // by partition
+	failed atomic.Pointer[error]
+}
+
+// listen follows a topic from its start, by a socket that ends with the test.
+func listen(ctx context.Context, t *testing.T, p *pair, topic string, partitions int) *listener {
+	t.Helper()
+	s, err := dialSocket(ctx, p.ws, "/ws/"+topic+"?start=earliest", dialOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &listener{next: make([]atomic.Int64, partitions)}
+	ended := make(chan struct{})
+	started := make(chan struct{})
+	t.Cleanup(func() { s.abort(true); <-ended })
+	go func() {
+		defer close(ended)
+		begin := sync.OnceFunc(func() { close(started) })
+		for {
+			_, message, err := s.next()
+			if err == nil && bytes.HasPrefix(message, []byte(`{"op":"started"`)) {
+				begin()
+			}
+			if err == nil {
+				err = l.take(message)
+			}
+			if err != nil {
+				l.failed.Store(&err)
+				begin()
+				return
+			}
+		}
+	}()
+	<-started
+	return l
+}
+
+// take looks for the partition and the offset of each record: they come in this order, and nowhere else in a frame of these records.
+func (l *listener) take(message []byte) error {
+	if !bytes.HasPrefix(message, []byte(`{"op":"records"`)) {
+		if bytes.HasPrefix(message, []byte(`{"op":"gap"`)) || bytes.HasPrefix(message, []byte(`{"op":"error"`)) {
+			return fmt.Errorf("a socket got %s", message)
+		}
+		return nil
+	}
+	for {
+		_, rest, found := bytes.Cut(message, []byte(`"partition":`))
+		if !found {
+			return nil
+		}
+		message = rest
+		var partition int
+		var offset int64
+		if _, err := fmt.Sscanf(string(rest[:min(len(rest), 64)]), `%d,"offset":%d`, &partition, &offset); err != nil || partition >= len(l.next) {
+			return fmt.Errorf("a record that begins with %.64s: %w", rest, err)
+		}
+		if want := l.next[partition].Load(); offset != want {
+			return fmt.Errorf("partition %d goes on with offset %d, want %d", partition, offset, want)
+		}
+		l.next[partition].Add(1)
+	}
+}
+
+// why is what ended it, if anything has.
+func (l *listener) why() error {
+	if err := l.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (l *listener) positions() (at []int64) {
+	for p := range l.next {
+		at = append(at, l.next[p].Load())
+	}
+	return at
+}
+
+func (l *listener) reached(ends map[int32]int64) bool {
+	for p, end := range ends {
+		if l.next[p].Load() < end {
+			return false
+		}
+	}
+	return true
 }
 
 // bytes is what the records of a topic take in the log, in megabytes.
