@@ -124,5 +124,13 @@ func TestBackAndForward(t *testing.T) {
 	if string(got.Start) != `"latest"` || got.Topic != "orders" || !slices.Equal(got.Keys, []string{"a", "<b>"}) {
 		t.Errorf("the written address subscribed %+v at %s", got, got.Start)
 	}
-	written.await(`document.querySelector('#records .note')?.textContent.includes('The start in the address cannot be read')`)
+	const note = `document.querySelector('#records .note')?.textContent.includes('The start in the address cannot be read')`
+	written.await(note)
+	for _, start := range []string{"time=%2B275760-09-13T00:00:00Z", "time=-000001-01-01T00:00:00Z", "time=soon", "last=1e99", "last=-0", "positions=0:99999999999999999999", "positions=__proto__:1"} {
+		odd := openPage(t, f.url+"/#topic=orders&"+start, look{})
+		if got := lastSubscribe(odd, f); string(got.Start) != `"latest"` {
+			t.Errorf("%s subscribed at %s", start, got.Start)
+		}
+		odd.await(note)
+	}
 }

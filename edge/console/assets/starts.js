@@ -15,7 +15,8 @@ export function parse(kind, text) {
     }
     case 'time': {
       const t = new Date(text);
-      if (!text || Number.isNaN(t.getTime())) throw new Error('A date and a time');
+      const year = t.getUTCFullYear(); // RFC 3339 has four digits for it, and the local time may be of the next
+      if (!text || !(year >= 1 && year < 9999)) throw new Error('A date and a time');
       return { time: t.toISOString() };
     }
     case 'positions': {
