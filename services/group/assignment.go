@@ -2,7 +2,6 @@ package group
 
 import (
 	"context"
-	"log/slog"
 	"time"
 )
 
@@ -31,11 +30,13 @@ func (g *Group) Append(b Batch) {
 		return
 	}
 	items := make([]item, len(b.Records))
+	known := 0 // at the beginning: they were here before
 	for i := range b.Records {
 		r := &b.Records[i]
 		size := len(r.Body) + itemBytes
 		seq, ok := l.tracker.Append(r.Offset, r.Epoch, size)
 		if !ok {
+			known = i + 1
 			continue
 		}
 		g.bytes += int64(size)
@@ -53,6 +54,9 @@ func (g *Group) Append(b Batch) {
 		case q.loose:
 			g.ready++
 		}
+	}
+	if items = items[known:]; len(items) > 0 {
+		l.batches = append(l.batches, batch{first: items[0].seq, items: items})
 	}
 	l.tracker.Pass(b.Next)
 	g.rouse()
@@ -187,7 +191,9 @@ func (g *Group) Turn() Turn {
 		if full := g.full(l); full != l.paused {
 			if l.paused = full; full {
 				g.pausedN++
-				l.told = max(l.told, now+lasting-tellStuck)
+				if g.windowFull(l) {
+					l.stuck.note(l.tracker.Low(), now)
+				}
 				g.arm(now + lasting)
 				t.Pause = append(t.Pause, l.id)
 			} else {
@@ -228,28 +234,4 @@ func (g *Group) Committed(places []Place, err error) {
 			}
 		}
 	}
-}
-
-// A stuck front is told when it has been for a while, and again from time to time.
-const (
-	lasting   = int64(time.Second)
-	tellStuck = int64(time.Minute)
-)
-
-// stuck counts the lanes that wait for one record, and names it in the log.
-func (g *Group) stuck(now int64) (n int) {
-	for _, l := range g.lanes {
-		records, bytes := l.tracker.Beyond()
-		if !l.paused || records <= g.cfg.WindowRecords/2 && bytes <= g.cfg.WindowBytes/2 {
-			continue
-		}
-		n++
-		if offset, _ := l.tracker.Front(); now-l.told >= tellStuck {
-			l.told = now
-			g.cfg.Logger.Warn("a record that nobody acknowledges holds its partition, which waits", slog.String("group", g.settings.Group),
-				slog.String("topic", l.id.Topic), slog.Int("partition", int(l.id.Partition)), slog.Int64("offset", offset),
-				slog.Int("records_beyond", records), slog.Int64("bytes_beyond", bytes))
-		}
-	}
-	return n
 }

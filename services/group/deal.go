@@ -200,7 +200,9 @@ func (g *Group) done(it *item, how outcome) {
 	g.counts.settle(how)
 	l := it.lane
 	_, before := l.tracker.Beyond()
-	l.tracker.Done(it.seq)
+	if l.tracker.Done(it.seq) {
+		l.forget()
+	}
 	_, after := l.tracker.Beyond()
 	g.bytes -= before - after
 	it.record = nil

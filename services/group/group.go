@@ -219,7 +219,7 @@ func (g *Group) tick() {
 	if g.ready > 0 && g.idle.first != nil {
 		next = min(next, now+again)
 	}
-	if n := g.stuck(now); n > 0 {
+	if n := g.stuckFronts(now); n > 0 {
 		next = min(next, now+int64(time.Second))
 	}
 	if g.draining && !g.leaving {

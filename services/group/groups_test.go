@@ -1,18 +1,13 @@
 package group_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"tailrace.dev/tailrace/services/group"
 	"tailrace.dev/tailrace/services/hub"
@@ -266,38 +261,6 @@ func TestHotKeyDelaysNobodyElse(t *testing.T) {
 		}
 		hot.Close()
 		other.Close()
-	})
-}
-
-// A record that nobody acknowledges holds its partition at the window, others go on, and the log names it.
-func TestStuckFront(t *testing.T) {
-	var lines bytes.Buffer
-	cfg := group.Config{WindowRecords: 20, Logger: slog.New(slog.NewTextHandler(&lines, nil)), Registerer: prometheus.NewRegistry()}
-	within(t, cfg, func(t *testing.T, x *table) {
-		w := x.join(func(s *group.Start) { s.AckTimeout = time.Hour })
-		g := x.assigned(20)
-		p1 := group.Partition{Topic: "t", Partition: 1}
-		g.Assign([]group.Place{{Partition: p1}})
-		pull(t, w)
-		var rest []int64
-		for tag := int64(2); tag <= 20; tag++ {
-			rest = append(rest, tag)
-		}
-		w.Ack(rest, 0)
-		turn := g.Turn()
-		if !slices.Equal(turn.Pause, []group.Partition{p0}) || len(turn.Resume) > 0 || !turn.Busy {
-			t.Fatalf("got %+v", turn)
-		}
-		time.Sleep(90 * time.Second)
-		synctest.Wait()
-		if got := strings.Count(lines.String(), "holds its partition"); got != 2 || !strings.Contains(lines.String(), "partition=0 offset=0") {
-			t.Errorf("got %d lines in 90 s:\n%s", got, &lines)
-		}
-		w.Ack([]int64{1}, 0)
-		if turn = g.Turn(); !slices.Equal(turn.Resume, []group.Partition{p0}) || turn.Busy || len(turn.Commit) != 1 || turn.Commit[0].Offset != 20 {
-			t.Errorf("got %+v", turn)
-		}
-		w.Close()
 	})
 }
 

@@ -1,5 +1,10 @@
 package group
 
+import (
+	"cmp"
+	"slices"
+)
+
 // What an item is in.
 type state uint8
 
@@ -159,13 +164,41 @@ type lane struct {
 	quiet   chan struct{} // closed when busy is 0; while leaving
 
 	paused    bool
-	committed int64 // what was committed last, -1 nothing
-	offered   int64 // what a commit under way has, -1 none
-	told      int64 // when its stuck front was last told
+	committed int64   // what was committed last, -1 nothing
+	offered   int64   // what a commit under way has, -1 none
+	batches   []batch // of items that are not all below the front
+	stuck     stuck
+}
+
+// batch is what one Append brought: neighbours.
+type batch struct {
+	first int64 // its first sequence number
+	items []item
+}
+
+// at finds the item of a sequence number that is not below the front; nil: there is none.
+func (l *lane) at(seq int64) *item {
+	n, found := slices.BinarySearchFunc(l.batches, seq, func(b batch, seq int64) int { return cmp.Compare(b.first, seq) })
+	if !found {
+		n--
+	}
+	if n < 0 || seq-l.batches[n].first >= int64(len(l.batches[n].items)) {
+		return nil
+	}
+	return &l.batches[n].items[seq-l.batches[n].first]
+}
+
+// forget lets go of the batches below the front.
+func (l *lane) forget() {
+	low := l.tracker.Low()
+	for len(l.batches) > 0 && l.batches[0].first+int64(len(l.batches[0].items)) <= low {
+		l.batches[0] = batch{}
+		l.batches = l.batches[1:]
+	}
 }
 
 func newLane(g *Group, at Place) *lane {
-	l := &lane{group: g, id: at.Partition, tracker: NewTracker(at.Offset, at.Epoch), keys: map[uint64]*queue{}, committed: -1, offered: -1, told: -tellStuck}
+	l := &lane{group: g, id: at.Partition, tracker: NewTracker(at.Offset, at.Epoch), keys: map[uint64]*queue{}, committed: -1, offered: -1}
 	l.loose = queue{lane: l, loose: true}
 	return l
 }

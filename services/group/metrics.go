@@ -3,6 +3,7 @@ package group
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,6 +44,7 @@ var (
 	descWaiting     = desc("waiting", "Records that were read and are not dealt yet.", "group")
 	descBytes       = desc("bytes", "Memory of records beyond the fronts.", "group")
 	descPaused      = desc("partitions_paused", "Partitions that wait: for a record that holds their front, or for memory.", "group")
+	descHeld        = desc("front_held_seconds", "For how long a record has held the front of its partition, which waits; those that have for longest.", "group", "topic", "partition", "offset")
 	descDelivered   = desc("deliveries_total", "Records that were handed to workers.")
 	descRedelivered = desc("redeliveries_total", "Of them, those that had been before.")
 	descSettled     = desc("settled_total", "Ends of deliveries, and records that became dead letters.", "outcome")
@@ -55,7 +57,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descGroups, descWorkers, descPartitions, descInFlight, descWaiting, descBytes, descPaused, descDelivered, descRedelivered, descSettled,
+		descGroups, descWorkers, descPartitions, descInFlight, descWaiting, descBytes, descPaused, descHeld, descDelivered, descRedelivered, descSettled,
 	} {
 		ch <- d
 	}
@@ -78,6 +80,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descWaiting, s.Waiting, s.Group)
 		gauge(descBytes, int(s.Bytes), s.Group)
 		gauge(descPaused, s.Paused, s.Group)
+		for _, h := range s.Holders {
+			ch <- prometheus.MustNewConstMetric(descHeld, prometheus.GaugeValue, h.For.Seconds(),
+				s.Group, h.Topic, strconv.Itoa(int(h.Partition.Partition)), strconv.FormatInt(h.Offset, 10))
+		}
 	}
 	n := &c.groups.counts
 	count(descDelivered, n.delivered.Load())
@@ -92,6 +98,8 @@ type Stats struct {
 	Settings
 	Workers, Partitions, InFlight, Waiting, Paused int
 	Bytes                                          int64
+	// Holders are the records that hold the fronts of partitions which wait for them: at most MaxHolders, the longest first.
+	Holders []Holder
 }
 
 // Stats tells the numbers of all groups, in no order.
@@ -109,7 +117,7 @@ func (gs *Groups) Stats() []Stats {
 func (g *Group) stats() Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := Stats{Settings: g.settings, Workers: len(g.workers), Partitions: len(g.lanes), Waiting: g.undealt, Paused: g.pausedN, Bytes: g.bytes}
+	s := Stats{Settings: g.settings, Workers: len(g.workers), Partitions: len(g.lanes), Waiting: g.undealt, Paused: g.pausedN, Bytes: g.bytes, Holders: g.holders()}
 	for w := range g.workers {
 		s.InFlight += len(w.held)
 	}

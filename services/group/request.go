@@ -51,6 +51,8 @@ type Start struct {
 	AckTimeout time.Duration
 	// AutoAck: what was pulled counts as acknowledged with the next Pull.
 	AutoAck bool
+	// Name says who the worker is, for people: such as the address that it comes from.
+	Name string
 }
 
 // Defaults and limits of a Start.

@@ -68,6 +68,9 @@ func (t *Tracker) Front() (offset int64, epoch int32) {
 	return t.at(t.low).offset, t.epoch
 }
 
+// Low is the number of the record at the front, or of the one that comes next: all below are done.
+func (t *Tracker) Low() int64 { return t.low }
+
 // Next is the offset that comes after all that was appended or passed.
 func (t *Tracker) Next() int64 { return t.next }
 

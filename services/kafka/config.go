@@ -61,9 +61,17 @@ type Config struct {
 	HeldAfter time.Duration
 	// GroupProtocol is the flag -kafka.group-protocol: classic (default; cooperative-sticky), or consumer (KIP-848).
 	GroupProtocol string
-	// GroupInstance is the flag -kafka.group-instance: this process is a static member of its groups under that name, so that a restart within the
-	// session timeout moves no partition. Empty: it is not. No two processes may have the same.
+	// GroupInstance is the flag -kafka.group-instance: this process is a static member (KIP-345) of its groups under that name, so that a restart within
+	// the session timeout moves no partition: it does not leave its groups at its end either. Empty: it is not. Kafka tells such names apart within
+	// a group only, so all groups of a process may share one; no two processes may have the same: the later takes the place of the earlier, which waits.
 	GroupInstance string
+	// SessionTimeout is for how long a group waits for a member that vanished before its partitions go to others; default 6 s, which is the least
+	// that brokers allow unless told otherwise (group.min.session.timeout.ms). With the consumer protocol it is the broker's
+	// (group.consumer.session.timeout.ms, 45 s unless set).
+	SessionTimeout time.Duration
+	// MaxPollInterval is how long a member may be busy with itself before it leaves its groups; default 5 min, at least SessionTimeout. Workers
+	// do not count, however slow they are.
+	MaxPollInterval time.Duration
 	// CreateDeadLetters is the flag -kafka.create-dead-letters: topics of dead letters that do not exist are created; default true.
 	CreateDeadLetters bool
 	// TraceHeaders gives a published record without a traceparent header that of the span in its call's context, if that is sampled; off by default.
@@ -86,6 +94,8 @@ func DefaultConfig() Config {
 		HeldAfter:      time.Minute,
 
 		GroupProtocol:     "classic",
+		SessionTimeout:    6 * time.Second,
+		MaxPollInterval:   5 * time.Minute,
 		CreateDeadLetters: true,
 	}
 }
@@ -185,6 +195,8 @@ func (c Config) Validate() error {
 		{"Config.WatchInterval", int64(c.WatchInterval), int64(100 * time.Millisecond), int64(time.Minute)},
 		{"Config.StatsInterval", int64(c.StatsInterval), int64(100 * time.Millisecond), int64(time.Minute)},
 		{"Config.HeldAfter", int64(c.HeldAfter), int64(c.StatsInterval), int64(time.Hour)},
+		{"Config.SessionTimeout", int64(c.SessionTimeout), int64(100 * time.Millisecond), int64(5 * time.Minute)},
+		{"Config.MaxPollInterval", int64(c.MaxPollInterval), int64(c.SessionTimeout), int64(time.Hour)},
 		{"Config.DeletedAfter", int64(c.DeletedAfter), int64(c.WatchInterval), int64(time.Hour)},
 	} {
 		if r.v < r.low || r.v > r.high {
@@ -308,9 +320,6 @@ func (c Config) reader(logs chan confluent.LogEvent) *confluent.ConfigMap {
 	})
 }
 
-// sessionTimeout is for how long a group waits for a member that vanished; with the consumer protocol it is the broker's.
-const sessionTimeout = 6 * time.Second
-
 // member: a member of a group. Its positions are given to it as numbers; what is out of range must be told, never skipped.
 func (c Config) member(logs chan confluent.LogEvent, process, group string) *confluent.ConfigMap {
 	own := confluent.ConfigMap{
@@ -326,11 +335,12 @@ func (c Config) member(logs chan confluent.LogEvent, process, group string) *con
 		"fetch.wait.max.ms":                  100,
 		"fetch.queue.backoff.ms":             10,
 		"queued.max.messages.kbytes":         8 << 10,
-		"max.poll.interval.ms":               int(5 * time.Minute / time.Millisecond),
+		"max.poll.interval.ms":               int(c.MaxPollInterval / time.Millisecond),
+		"statistics.interval.ms":             int(c.StatsInterval / time.Millisecond),
 	}
 	if c.GroupProtocol == "classic" {
-		own["session.timeout.ms"] = int(sessionTimeout / time.Millisecond)
-		own["heartbeat.interval.ms"] = int(sessionTimeout / 4 / time.Millisecond)
+		own["session.timeout.ms"] = int(c.SessionTimeout / time.Millisecond)
+		own["heartbeat.interval.ms"] = int(c.SessionTimeout / 4 / time.Millisecond)
 		own["partition.assignment.strategy"] = "cooperative-sticky"
 	}
 	if c.GroupInstance != "" {

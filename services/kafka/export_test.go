@@ -48,6 +48,14 @@ func (c *Client) HistoryPlaces() int { return int(sum(c.metrics.history.WithLabe
 // Misplaced is how many records were found elsewhere than their keys say, in all topics.
 func (c *Client) Misplaced() int { return int(sum(c.metrics.misplaced)) }
 
+// FetchedByGroups is how many bytes members of groups got from brokers.
+func (c *Client) FetchedByGroups() int { return int(sum(c.metrics.fetched.WithLabelValues("group"))) }
+
+// Rebalances is how often partitions were assigned, revoked or lost by members.
+func (c *Client) Rebalances(change string) int {
+	return int(sum(c.metrics.rebalances.WithLabelValues(change)))
+}
+
 // Held is for how long partitions are held, in all.
 func (c *Client) Held() float64 { return sum(c.metrics.held) }
 

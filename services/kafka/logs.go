@@ -42,7 +42,9 @@ const closeBound = 10 * time.Second
 
 // closeBounded runs a client's Close, which has been seen to hang (confluent-kafka-go #65, #189, #757). Past the bound the stacks are
 // logged and the shutdown goes on without it.
-func closeBounded(log *slog.Logger, what string, do func()) {
+func closeBounded(log *slog.Logger, what string, do func()) { closeWithin(log, what, closeBound, do) }
+
+func closeWithin(log *slog.Logger, what string, bound time.Duration, do func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -50,9 +52,9 @@ func closeBounded(log *slog.Logger, what string, do func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(closeBound):
+	case <-time.After(bound):
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		log.Error("Kafka client does not close; going on without it", "client", what, "bound", closeBound, "stacks", string(stacks))
+		log.Error("Kafka client does not close; going on without it", "client", what, "bound", bound, "stacks", string(stacks))
 	}
 }

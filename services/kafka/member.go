@@ -14,6 +14,14 @@ import (
 	"tailrace.dev/tailrace/services/hub"
 )
 
+// How long a member waits whose name another process has taken, longer each time: of two that share one each takes the other's place; and one whose
+// name Kafka has not released yet. Each such end leaves something behind, see below.
+const (
+	fencedRest     = 30 * time.Second
+	fencedRestMost = 10 * time.Minute
+	unreleasedRest = 10 * time.Second
+)
+
 const (
 	memberPoll     = 100 * time.Millisecond // how long a poll may wait
 	memberBusyPoll = 10 * time.Millisecond  // while something is paused
@@ -43,6 +51,13 @@ type member struct {
 	goneAt     time.Time // since when a topic is missing; zero: none is
 	pending    map[group.Partition][]*confluent.Message
 	ends       map[group.Partition]int64
+	epochs     map[group.Partition]int32 // leader epoch of the record before next, -1 unknown
+	paused     map[group.Partition]bool
+	astray     astray
+	bell       *bell // nil: there is none
+	hung       bool  // the consumer rings it
+	fetched    meter
+	deaf       bool  // the coordinator did not answer a commit, which is still under way
 	broken     error // ends this consumer
 }
 
@@ -68,13 +83,22 @@ func (c *Client) Join(ctx context.Context, s group.Settings, g *group.Group) err
 		return err
 	}
 	log := c.log.With(slog.String("group", s.Group))
-	for {
+	b, err := newBell()
+	if err != nil {
+		log.WarnContext(ctx, "no bell for a group member: it polls all the time", slog.Any("error", err))
+	} else {
+		defer b.close()
+		defer context.AfterFunc(ctx, b.ring)()
+	}
+	for fenced := fencedRest; ; {
 		m := &member{
 			client: c, log: log, settings: s, group: g, ctx: ctx,
-			ids: map[string]string{}, next: map[group.Partition]int64{},
+			ids: map[string]string{}, next: map[group.Partition]int64{}, epochs: map[group.Partition]int32{}, paused: map[group.Partition]bool{},
 			pending: map[group.Partition][]*confluent.Message{}, ends: map[group.Partition]int64{},
+			bell: b, fetched: meter{total: c.metrics.fetched.WithLabelValues(consumerGroup)},
 		}
 		err := m.run()
+		rest := memberRest
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -82,12 +106,21 @@ func (c *Client) Join(ctx context.Context, s group.Settings, g *group.Group) err
 			return err
 		case errors.Is(err, errAnew):
 			continue
+		case isCode(err, confluent.ErrFencedInstanceID):
+			rest, fenced = fenced, min(2*fenced, fencedRestMost)
+			log.ErrorContext(ctx, "another process is this member of the group", slog.String("instance", c.cfg.GroupInstance), slog.Duration("again_in", rest),
+				slog.String("advice", "give each process a -kafka.group-instance of its own; what is served here waits"))
+		case isCode(err, confluent.ErrUnreleasedInstanceID):
+			rest = unreleasedRest
+			log.WarnContext(ctx, "Kafka still waits for the member of this name that was here before", slog.String("instance", c.cfg.GroupInstance),
+				slog.String("advice", "with the consumer protocol one that was killed is waited for until its session ends; else give each process a -kafka.group-instance of its own"))
+		default:
+			log.WarnContext(ctx, "group member failed, another takes its place", slog.Any("error", err))
 		}
-		log.WarnContext(ctx, "group member failed, another takes its place", slog.Any("error", err))
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(memberRest):
+		case <-time.After(rest):
 		}
 	}
 }
@@ -99,10 +132,27 @@ func (m *member) run() error {
 		return fmt.Errorf("open group member: %w", err)
 	}
 	m.consumer = consumer
-	defer closeBounded(m.log, "group member", func() {
-		m.committing.Wait() // Close must not race another call
-		_ = consumer.Close()
-	})
+	m.hung = m.bell != nil && m.bell.hang(consumer)
+	defer func() {
+		if m.broken != nil && isFatal(m.broken) {
+			// rd_kafka_consumer_close_queue refuses to close a consumer that a fatal error ended, and the binding's Close waits for it for ever.
+			go func() { _ = consumer.Close() }()
+			return
+		}
+		bound := closeBound
+		if m.deaf { // nor will it soon
+			bound = time.Second
+		}
+		closeWithin(m.log, "group member", bound, func() {
+			m.committing.Wait() // Close must not race another call
+			_ = consumer.Close()
+		})
+	}()
+	defer func() {
+		if m.hung {
+			m.bell.takeDown(consumer)
+		}
+	}()
 	defer m.retire()
 	if err := consumer.SubscribeTopics(m.settings.Topics, m.rebalance); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
@@ -110,6 +160,7 @@ func (m *member) run() error {
 	for m.ctx.Err() == nil && m.broken == nil {
 		m.turn()
 		m.look()
+		m.find()
 	}
 	return m.broken
 }
@@ -119,9 +170,15 @@ func (m *member) turn() {
 	t := m.group.Turn()
 	if len(t.Pause) > 0 {
 		_ = m.consumer.Pause(m.partitions(t.Pause)) // one that is not assigned any more need not be
+		for _, p := range t.Pause {
+			m.paused[p] = true
+		}
 	}
 	if len(t.Resume) > 0 {
 		_ = m.consumer.Resume(m.partitions(t.Resume))
+		for _, p := range t.Resume {
+			delete(m.paused, p)
+		}
 	}
 	if len(t.Commit) > 0 {
 		m.settle(true)
@@ -129,21 +186,24 @@ func (m *member) turn() {
 	}
 	m.settle(false)
 	wait := memberPoll
-	if t.Busy || m.commits != nil {
+	if t.Busy || m.commits != nil && !m.hung {
 		wait = memberBusyPoll
+	}
+	poll := wait
+	if m.hung {
+		poll = 0
 	}
 	records, bytes := 0, 0
 	for records < memberBatch && bytes < memberBytes {
-		switch e := m.consumer.Poll(int(wait / time.Millisecond)).(type) {
+		switch e := m.consumer.Poll(int(poll / time.Millisecond)).(type) {
 		case nil:
 			m.give()
+			if m.hung && records == 0 {
+				m.bell.wait(wait)
+			}
 			return
 		case *confluent.Message:
-			id := group.Partition{Topic: *e.TopicPartition.Topic, Partition: e.TopicPartition.Partition}
-			if next, ok := m.next[id]; ok && int64(e.TopicPartition.Offset) >= next {
-				m.next[id] = int64(e.TopicPartition.Offset) + 1
-				m.pending[id] = append(m.pending[id], e)
-			}
+			m.message(e)
 			records++
 			bytes += messageBytes(e)
 		case confluent.PartitionEOF:
@@ -154,10 +214,26 @@ func (m *member) turn() {
 			}
 		case confluent.Error:
 			m.failure(e)
+		case *confluent.Stats:
+			m.fetched.take(m.consumer, e)
+			m.astray.report(e.String())
 		}
-		wait = 0
+		poll = 0
 	}
 	m.give()
+}
+
+func (m *member) message(e *confluent.Message) {
+	id := group.Partition{Topic: *e.TopicPartition.Topic, Partition: e.TopicPartition.Partition}
+	next, ok := m.next[id]
+	if !ok || int64(e.TopicPartition.Offset) < next {
+		return
+	}
+	m.next[id] = int64(e.TopicPartition.Offset) + 1
+	m.pending[id] = append(m.pending[id], e)
+	if epoch := e.TopicPartition.LeaderEpoch; epoch != nil {
+		m.epochs[id] = *epoch
+	}
 }
 
 // give appends what was taken.
@@ -182,9 +258,8 @@ func (m *member) failure(e confluent.Error) {
 	switch {
 	case e.IsFatal():
 		m.broken = fmt.Errorf("fatal: %w", e)
-	case e.Code() == confluent.ErrAutoOffsetReset || e.Code() == confluent.ErrOffsetOutOfRange:
-		// It names no partition, and that one is not fetched any more: all are placed anew.
-		m.broken = fmt.Errorf("a position is out of range: %w", e)
+	case isOutOfRange(e) || e.Code() == confluent.ErrLogTruncation:
+		m.astray.wanted = true // it names no partition, and that one is not fetched any more
 	case e.Code() == confluent.ErrMaxPollExceeded:
 		m.log.WarnContext(m.ctx, "group member was expelled, it joins again", slog.Any("error", e))
 	default:
@@ -224,6 +299,11 @@ func (m *member) seen(err error) {
 		return
 	}
 	m.goneAt = time.Time{}
+	m.renewed()
+}
+
+// renewed looks whether what is known of the topics says that one was created anew.
+func (m *member) renewed() {
 	for topic, id := range m.ids {
 		if i, ok := m.client.admin.known(topic); ok && i.id != id {
 			m.broken = errAnew
@@ -247,6 +327,7 @@ func (m *member) retire() {
 	if m.looks != nil {
 		m.seen(<-m.looks)
 	}
+	m.astray.wait()
 }
 
 func (m *member) held() []group.Partition {
@@ -276,57 +357,9 @@ func (m *member) forget(ps []group.Partition) {
 		delete(m.next, p)
 		delete(m.pending, p)
 		delete(m.ends, p)
-	}
-}
-
-// begin commits; one commit is under way at a time.
-func (m *member) begin(places []group.Place) {
-	tps := make([]confluent.TopicPartition, len(places))
-	for i, at := range places {
-		tps[i] = confluent.TopicPartition{Topic: &at.Topic, Partition: at.Partition.Partition, Offset: confluent.Offset(at.Offset), Metadata: m.mark(at.Topic)}
-		if at.Epoch >= 0 {
-			tps[i].LeaderEpoch = &at.Epoch
-		}
-	}
-	answer := make(chan error, 1)
-	m.commits, m.offered = answer, places
-	m.committing.Go(func() {
-		done, err := m.consumer.CommitOffsets(tps)
-		for _, tp := range done {
-			err = errors.Join(err, tp.Error)
-		}
-		answer <- err
-	})
-}
-
-// commitBound is how long the answer of a commit is waited for where nothing else can go on: longer than a session lasts without its coordinator.
-const commitBound = 10 * time.Second
-
-var errCommitUnanswered = errors.New("no answer from the coordinator")
-
-// settle takes the answer of a commit under way, for which it may wait.
-func (m *member) settle(wait bool) {
-	if m.commits == nil {
-		return
-	}
-	var err error
-	if wait {
-		select {
-		case err = <-m.commits:
-		case <-time.After(commitBound): // librdkafka waits for the coordinator, for ever if need be
-			err = errCommitUnanswered
-		}
-	} else {
-		select {
-		case err = <-m.commits:
-		default:
-			return
-		}
-	}
-	m.group.Committed(m.offered, err)
-	m.commits, m.offered = nil, nil
-	if err != nil {
-		m.log.WarnContext(m.ctx, "commit failed", slog.Any("error", err))
+		delete(m.epochs, p)
+		delete(m.paused, p)
+		m.astray.forget(p)
 	}
 }
 
@@ -336,4 +369,14 @@ func (m *member) partitions(ps []group.Partition) []confluent.TopicPartition {
 		tps[i] = confluent.TopicPartition{Topic: &ps[i].Topic, Partition: ps[i].Partition}
 	}
 	return tps
+}
+
+func isCode(err error, code confluent.ErrorCode) bool {
+	e, ok := errors.AsType[confluent.Error](err)
+	return ok && e.Code() == code
+}
+
+func isFatal(err error) bool {
+	e, ok := errors.AsType[confluent.Error](err)
+	return ok && e.IsFatal()
 }

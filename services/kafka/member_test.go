@@ -3,8 +3,8 @@ package kafka_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,15 +23,35 @@ import (
 // newGroups runs the queue mode of a process of its own; leave ends it as a drain does.
 func newGroups(t *testing.T, cluster *kafkatest.Cluster, change ...func(*kafka.Config)) (gs *group.Groups, leave func()) {
 	t.Helper()
+	_, gs, leave = newProcess(t, cluster, nil, change...)
+	return gs, leave
+}
+
+// newProcess is newGroups with a Config of the groups, and the client.
+func newProcess(t *testing.T, cluster *kafkatest.Cluster, groups func(*group.Config), change ...func(*kafka.Config)) (c *kafka.Client, gs *group.Groups, leave func()) {
+	t.Helper()
 	c, stop := startClient(t, cluster, change...)
-	gs = group.New(group.Config{Cluster: c, DeadLetters: c, CommitInterval: 100 * time.Millisecond, Linger: 200 * time.Millisecond})
+	cfg := group.Config{
+		Cluster: c, DeadLetters: c, CommitInterval: 100 * time.Millisecond, Linger: 200 * time.Millisecond,
+		Logger: slog.New(slog.NewTextHandler(testWriter{t}, nil)),
+	}
+	if groups != nil {
+		groups(&cfg)
+	}
+	gs, leave = runGroups(t, cfg, stop)
+	t.Cleanup(leave)
+	return c, gs, leave
+}
+
+// runGroups runs Groups until leave, which then stops what they need.
+func runGroups(t *testing.T, cfg group.Config, stop func()) (gs *group.Groups, leave func()) {
+	t.Helper()
+	gs = group.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = gs.Run(ctx) }()
 	var once sync.Once
-	leave = func() { once.Do(func() { cancel(); <-ended; stop() }) }
-	t.Cleanup(leave)
-	return gs, leave
+	return gs, func() { once.Do(func() { cancel(); <-ended; stop() }) }
 }
 
 // taken is what workers of a group acknowledged, and the gaps that they were told.
@@ -47,6 +67,16 @@ func (k *taken) distinct() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.times)
+}
+
+// count is how often records of [from, to) of a partition were acknowledged.
+func (k *taken) count(topic string, partition int32, from, to int64) (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for offset := from; offset < to; offset++ {
+		n += k.times[fmt.Sprintf("%s/%d/%d", topic, partition, offset)]
+	}
+	return n
 }
 
 func (k *taken) gapsOf() []group.Gap {
@@ -270,6 +300,48 @@ func TestGroupPlaces(t *testing.T) {
 			t.Errorf("got gaps %v", gaps)
 		}
 	})
+	t.Run("created anew, with fewer", func(t *testing.T) {
+		t.Parallel()
+		topic := cluster.NewTopic(t, 1, nil)
+		writeKeyed(t, cluster, topic, 20)
+		gs, _ := newGroups(t, cluster, patient)
+		k := newTaken()
+		k.work(t, gs, startOf(topic+"-group", topic), nil)
+		eventually(t, func() bool { return lag(t, cluster, topic+"-group", topic) == 0 }, "all is done")
+		recreate(t, cluster, topic, 1)
+		writeKeyed(t, cluster, topic, 5)
+		eventually(t, func() bool { return k.count(topic, 0, 0, 5) == 10 }, "the new log from its first record")
+		eventually(t, func() bool { return lag(t, cluster, topic+"-group", topic) == 0 }, "all of it is done")
+		if gaps := k.gapsOf(); len(gaps) > 1 || len(gaps) == 1 && gaps[0].Reason != hub.GapRecreated { // Kafka may have forgotten the commit with the topic
+			t.Errorf("got gaps %v", gaps)
+		}
+	})
+	for _, initial := range []group.Initial{group.Earliest, group.Latest} {
+		t.Run("a commit beyond the end, "+initial.String(), func(t *testing.T) {
+			t.Parallel()
+			topic := cluster.NewTopic(t, 1, nil)
+			writeKeyed(t, cluster, topic, 20)
+			commit(t, cluster.Admin(t), topic, 1000)
+			gs, _ := newGroups(t, cluster)
+			k := newTaken()
+			s := startOf(topic+"-group", topic)
+			s.Initial = initial
+			k.work(t, gs, s, nil)
+			want := group.Gap{Partition: group.Partition{Topic: topic}, From: 1000, To: 0, Reason: hub.GapTruncation}
+			n := 20
+			if initial == group.Latest {
+				want.To, n = 20, 0
+			}
+			eventually(t, func() bool {
+				return len(k.gapsOf()) == 1 && k.distinct() == n && lag(t, cluster, topic+"-group", topic) == 0
+			}, "the policy's records")
+			if got := k.gapsOf()[0]; got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+			writeKeyed(t, cluster, topic, 3)
+			eventually(t, func() bool { return k.distinct() == n+3 && lag(t, cluster, topic+"-group", topic) == 0 }, "it goes on")
+		})
+	}
 }
 
 func commit(t *testing.T, adm *kadm.Client, topic string, at int64) {
@@ -278,50 +350,5 @@ func commit(t *testing.T, adm *kadm.Client, topic string, at int64) {
 	offsets.AddOffset(topic, 0, at, -1)
 	if _, err := adm.CommitOffsets(t.Context(), topic+"-group", offsets); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestDeadLetters: what fails too often is found in a topic of its own, with all that is known of it, and the front moves on.
-func TestDeadLetters(t *testing.T) {
-	cluster := kafkatest.Start(t)
-	topic := cluster.NewTopic(t, 1, nil)
-	writeKeyed(t, cluster, topic, 10)
-	gs, _ := newGroups(t, cluster)
-	k := newTaken()
-	s := startOf(topic+"-group", topic)
-	s.MaxAttempts = 2
-	k.work(t, gs, s, func(r *tailracev1.Record) bool { return string(r.GetValue()) != "v3" })
-	eventually(t, func() bool { return k.distinct() == 9 && lag(t, cluster, topic+"-group", topic) == 0 }, "the front moves on")
-	client := cluster.Client(t, kgo.ConsumeTopics(topic+".dlq"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	letter := client.PollRecords(t.Context(), 1).Records()[0]
-	got := map[string]string{}
-	for _, h := range letter.Headers {
-		got[strings.TrimPrefix(h.Key, "tailrace-")] = string(h.Value)
-	}
-	delete(got, "time")
-	want := map[string]string{"topic": topic, "partition": "0", "offset": "3", "group": topic + "-group", "attempts": "2", "reason": "bad record"}
-	if fmt.Sprint(got) != fmt.Sprint(want) || string(letter.Value) != "v3" || string(letter.Key) != "k3" {
-		t.Errorf("got %s=%s %v", letter.Key, letter.Value, got)
-	}
-}
-
-// TestLargeDeadLetter: one that is too large for its topic is cut, and says so.
-func TestLargeDeadLetter(t *testing.T) {
-	cluster := kafkatest.Start(t)
-	topic := cluster.NewTopic(t, 1, nil)
-	small := cluster.NewTopic(t, 1, map[string]string{"max.message.bytes": "2000"})
-	client := cluster.Client(t, kgo.ConsumeTopics(small), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: make([]byte, 100_000)}).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
-	gs, _ := newGroups(t, cluster)
-	s := startOf(topic+"-group", topic)
-	s.MaxAttempts, s.DeadLetter = 1, small
-	newTaken().work(t, gs, s, func(*tailracev1.Record) bool { return false })
-	eventually(t, func() bool { return lag(t, cluster, topic+"-group", topic) == 0 }, "the front moves on")
-	letter := client.PollRecords(t.Context(), 1).Records()[0]
-	last := letter.Headers[len(letter.Headers)-1]
-	if last.Key != "tailrace-truncated" || string(last.Value) != "100000" || len(letter.Value) == 0 || len(letter.Value) > 2000 {
-		t.Errorf("got a value of %d bytes, header %s=%s", len(letter.Value), last.Key, last.Value)
 	}
 }

@@ -23,6 +23,7 @@ type Metrics struct {
 	historyIn   prometheus.Counter
 	historyByte prometheus.Counter
 	fetched     *prometheus.CounterVec // by kind of consumer
+	rebalances  *prometheus.CounterVec // by what happened to partitions
 	outcomes    map[string]outcomeMetrics
 	publishing  prometheus.Gauge
 	doubtful    prometheus.Gauge
@@ -67,21 +68,25 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		history:     vec("history_chunks_total", "Chunks of history, by how their reader stood: warm (there already) or cold.", "reader"),
 		historyIn:   counter("history_records_total", "Records read from history."),
 		historyByte: counter("history_bytes_total", "Bytes of the keys, values and headers of records read from history."),
-		fetched:     vec("fetched_bytes_total", "Bytes that consumers got from brokers, by kind: follower, history; a few seconds old.", "consumer"),
+		fetched:     vec("fetched_bytes_total", "Bytes that consumers got from brokers, by kind: follower, history, group; a few seconds old.", "consumer"),
+		rebalances:  vec("group_rebalances_total", "Changes of what members of groups have, by what happened to partitions: assigned, revoked, lost.", "change"),
 		publishing:  gauge("publishing_bytes", "Bytes handed over to Kafka and not answered yet."),
 		doubtful:    gauge("publish_topics_in_doubt", "Topics published to, of which a partition has no leader or one that does not answer."),
 	}
 	for _, o := range []string{outcomeAcknowledged, outcomeRefused, outcomeUnknown} {
 		m.outcomes[o] = outcomeMetrics{published.WithLabelValues(o), latency.WithLabelValues(o)}
 	}
-	for _, c := range []string{consumerFollower, consumerHistory} {
+	for _, c := range []string{consumerFollower, consumerHistory, consumerGroup} {
 		m.fetched.WithLabelValues(c)
+	}
+	for _, change := range []string{changeAssigned, changeRevoked, changeLost} {
+		m.rebalances.WithLabelValues(change)
 	}
 	for _, how := range []string{readerWarm, readerCold} {
 		m.history.WithLabelValues(how)
 	}
 	if reg != nil {
-		reg.MustRegister(m.recordsIn, m.bytesIn, m.dropped, m.followed, m.unavailable, m.errors, m.held, m.misplaced, m.history, m.historyIn, m.historyByte, m.fetched, published, latency, m.publishing, m.doubtful)
+		reg.MustRegister(m.recordsIn, m.bytesIn, m.dropped, m.followed, m.unavailable, m.errors, m.held, m.misplaced, m.history, m.historyIn, m.historyByte, m.fetched, m.rebalances, published, latency, m.publishing, m.doubtful)
 	}
 	return m
 }
@@ -97,6 +102,14 @@ const (
 const (
 	consumerFollower = "follower"
 	consumerHistory  = "history"
+	consumerGroup    = "group"
+)
+
+// What happens to partitions of a member, as labels.
+const (
+	changeAssigned = "assigned"
+	changeRevoked  = "revoked"
+	changeLost     = "lost"
 )
 
 // How a history reader stood, as labels.

@@ -17,6 +17,7 @@ import (
 func (m *member) rebalance(_ *confluent.Consumer, event confluent.Event) error {
 	switch e := event.(type) {
 	case confluent.AssignedPartitions:
+		m.client.metrics.rebalances.WithLabelValues(changeAssigned).Inc()
 		m.assigned(e.Partitions)
 	case confluent.RevokedPartitions:
 		m.give()
@@ -26,9 +27,11 @@ func (m *member) rebalance(_ *confluent.Consumer, event confluent.Event) error {
 		}
 		if m.consumer.AssignmentLost() {
 			m.log.WarnContext(m.ctx, "group member lost its partitions", slog.Int("partitions", len(ps)))
+			m.client.metrics.rebalances.WithLabelValues(changeLost).Inc()
 			m.group.Lose(ps)
 			m.forget(ps)
 		} else {
+			m.client.metrics.rebalances.WithLabelValues(changeRevoked).Inc()
 			m.revoke(ps)
 		}
 		if err := m.consumer.IncrementalUnassign(e.Partitions); err != nil {
@@ -62,7 +65,7 @@ func (m *member) assigned(tps []confluent.TopicPartition) {
 	for i, p := range placed {
 		places[i] = p.Place
 		at[i] = confluent.TopicPartition{Topic: &placed[i].Topic, Partition: p.Partition.Partition, Offset: confluent.Offset(p.Offset)}
-		m.next[p.Partition] = p.Offset
+		m.next[p.Partition], m.epochs[p.Partition] = p.Offset, p.Epoch
 	}
 	if err := m.consumer.IncrementalAssign(at); err != nil {
 		m.broken = fmt.Errorf("assign: %w", err)
@@ -125,6 +128,9 @@ func (m *member) placesIn(ctx context.Context, topic string, partitions []int32)
 	}
 	bounds, err := m.client.admin.bounds(ctx, topic, partitions, m.client.cfg.Isolation)
 	if err != nil {
+		return nil, err
+	}
+	if err := m.truly(ctx, topic, commits, bounds, info.id); err != nil {
 		return nil, err
 	}
 	out := make([]placed, 0, len(partitions))

@@ -36,6 +36,7 @@ func (s *Server) consume(ctx context.Context, stream *connect.BidiStream[tailrac
 	if err != nil {
 		return err
 	}
+	start.Name = stream.Peer().Addr
 	if s.cfg.Tracer != nil {
 		return s.tracedConsume(ctx, c, start, stream)
 	}

@@ -36,6 +36,7 @@ type Config struct {
 	SlowAfter    time.Duration
 	MaxGroups    int
 	GroupNames   groupNames // -group-names
+	GroupGrace   time.Duration
 	Demo         bool
 	DrainTimeout time.Duration
 	Trace        trace.Config
@@ -54,6 +55,7 @@ func defaultConfig() Config {
 		MemoryBudget: 256 << 20,
 		SlowAfter:    hub.DefaultConfig().SlowAfter,
 		MaxGroups:    100,
+		GroupGrace:   500 * time.Millisecond,
 		DrainTimeout: 10 * time.Second,
 		Trace:        trace.DefaultConfig(),
 		LogLevel:     "info",
@@ -113,8 +115,9 @@ func declare(c *Config) *setting.Set {
 	s.Group("Queue mode")
 	s.Int(&c.MaxGroups, "max-groups", "Consumer groups that this process is a member of at a time.", 1, 10_000)
 	s.Var(&c.GroupNames, "group-names", "pattern", "A regular expression that the names of consumer groups must match as a whole; empty: all are allowed.", "")
+	s.Duration(&c.GroupGrace, "group-grace", "How long workers may still acknowledge what they hold when its partition goes to another process, and at a drain; Kafka waits meanwhile.", time.Millisecond, 5*time.Second)
 	s.Choice(&c.Kafka.GroupProtocol, "kafka.group-protocol", "How consumer groups share partitions: classic (cooperative), or consumer (KIP-848).", "classic", "consumer")
-	s.String(&c.Kafka.GroupInstance, "kafka.group-instance", "name", "This process is a static member of its groups under that name, so that a quick restart moves no partition; no two may have the same. Empty: it is not.")
+	s.String(&c.Kafka.GroupInstance, "kafka.group-instance", "name", "This process is a static member of its groups under that name, so that a restart within 6 s moves no partition; it does not leave them at its end. All its groups share the name, no two processes may. Empty: it is not.")
 	s.Bool(&c.Kafka.CreateDeadLetters, "kafka.create-dead-letters", "Create topics for dead letters where there are none.")
 
 	s.Group("Readers and memory")
