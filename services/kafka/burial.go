@@ -55,7 +55,7 @@ func (c *Client) Bury(ctx context.Context, l group.Letter, done func(error)) {
 		done(err)
 	}
 	c.Begin(ctx, buries, l.To, letter, func(result *tailracev1.PublishResult) {
-		err := failureOf(result)
+		err := whyNot(result)
 		if c.hopeful(err) {
 			go func() { end(c.bury(ctx, l, letter, err)) }() // Run awaits it: it has a place among the burials
 			return
@@ -124,11 +124,11 @@ func (c *Client) send(ctx context.Context, topic string, r *tailracev1.PublishRe
 	if err != nil {
 		return err
 	}
-	return failureOf(results[0])
+	return whyNot(results[0])
 }
 
-// failureOf is why a record was not published.
-func failureOf(r *tailracev1.PublishResult) error {
+// whyNot is why a record was not published.
+func whyNot(r *tailracev1.PublishResult) error {
 	f := r.GetFailure()
 	switch {
 	case f == nil:
