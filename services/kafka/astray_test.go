@@ -13,8 +13,8 @@ import (
 	"tailrace.dev/tailrace/services/kafka/kafkatest"
 )
 
-// pullAll pulls until so many records have come, and returns their tags by offset.
-func pullAll(t *testing.T, w *group.Worker, n int) (tags map[int64]int64, gaps []group.Gap) {
+// pulled pulls until so many records have come, and returns their tags by offset.
+func pulled(t *testing.T, w *group.Worker, n int) (tags map[int64]int64, gaps []group.Gap) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -59,14 +59,14 @@ func TestRetentionBeneathAGroup(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer w.Close()
-			tags, _ := pullAll(t, w, 100)
+			tags, _ := pulled(t, w, 100)
 			eventually(t, func() bool { return gs.Stats()[0].Paused == 1 }, "the partition waits")
 			writeKeyed(t, cluster, topic, 400)
 			deleteBefore(t, cluster, topic, 0, 300)
 			for offset := range int64(100) {
 				w.Ack([]int64{tags[offset]}, 0)
 			}
-			more, gaps := pullAll(t, w, 100)
+			more, gaps := pulled(t, w, 100)
 			want := group.Gap{Partition: group.Partition{Topic: topic}, From: 100, To: 300, Reason: hub.GapRetention}
 			if len(gaps) != 1 || gaps[0] != want {
 				t.Errorf("got gaps %+v, want %+v", gaps, want)
@@ -77,7 +77,7 @@ func TestRetentionBeneathAGroup(t *testing.T) {
 				}
 				w.Ack([]int64{tag}, 0)
 			}
-			for _, tag := range first(pullAll(t, w, 200-len(more))) {
+			for _, tag := range first(pulled(t, w, 200-len(more))) {
 				w.Ack([]int64{tag}, 0)
 			}
 			eventually(t, func() bool { return lag(t, cluster, topic+"-group", topic) == 0 }, "all that is left is done")

@@ -59,7 +59,7 @@ func TestLostPartitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	tags, _ := pullAll(t, w, 40)
+	tags, _ := pulled(t, w, 40)
 	for offset := range int64(10) {
 		w.Ack([]int64{tags[offset]}, 0)
 	}
