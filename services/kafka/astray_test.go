@@ -142,7 +142,7 @@ func TestWindow(t *testing.T) {
 	if done[0] >= 3000 {
 		t.Errorf("%d records beyond the front were dealt, want about 2000", done[0])
 	}
-	if at := committed(t, cluster, name, topic); at > 0 {
+	if at := frontOf(t, cluster, name, topic); at > 0 {
 		t.Errorf("the front moved to %d", at)
 	}
 	w.Ack([]int64{first}, 0)

@@ -86,8 +86,8 @@ func letters(t *testing.T, cluster *kafkatest.Cluster, topic string) map[int64]i
 	return got
 }
 
-// committed is a group's offset in partition 0, -1 if it has none.
-func committed(t *testing.T, cluster *kafkatest.Cluster, name, topic string) int64 {
+// frontOf is a group's offset in partition 0, -1 if it has none.
+func frontOf(t *testing.T, cluster *kafkatest.Cluster, name, topic string) int64 {
 	t.Helper()
 	commits, err := cluster.Admin(t).FetchOffsets(t.Context(), name)
 	if err != nil {
@@ -111,10 +111,10 @@ func TestDeadLetterTopicIsMissing(t *testing.T) {
 	s := startOf(name, topic)
 	s.MaxAttempts = 1
 	k.work(t, gs, s, func(r *tailracev1.Record) bool { return string(r.GetValue()) != "v3" })
-	eventually(t, func() bool { return k.distinct() == 9 && committed(t, cluster, name, topic) == 3 }, "all others are done, the front is at the letter")
+	eventually(t, func() bool { return k.distinct() == 9 && frontOf(t, cluster, name, topic) == 3 }, "all others are done, the front is at the letter")
 	writeKeyed(t, cluster, topic, 3)
 	eventually(t, func() bool { return k.count(topic, 0, 10, 13) == 3 }, "others go on")
-	if at := committed(t, cluster, name, topic); at != 3 {
+	if at := frontOf(t, cluster, name, topic); at != 3 {
 		t.Errorf("the front moved to %d before the letter was stored", at)
 	}
 	cluster.CreateTopic(t, topic+".dlq", 1, nil)

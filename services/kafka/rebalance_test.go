@@ -63,7 +63,7 @@ func TestLostPartitions(t *testing.T) {
 	for offset := range int64(10) {
 		w.Ack([]int64{tags[offset]}, 0)
 	}
-	eventually(t, func() bool { return committed(t, cluster, name, topic) == 10 }, "a front")
+	eventually(t, func() bool { return frontOf(t, cluster, name, topic) == 10 }, "a front")
 	expel(t, cluster, name)
 	other, _ := newGroups(t, cluster)
 	k := newTaken()
@@ -78,7 +78,7 @@ func TestLostPartitions(t *testing.T) {
 	if held := w.Held(); held != 0 {
 		t.Errorf("the worker still holds %d records", held)
 	}
-	if at := committed(t, cluster, name, topic); at != 10 {
+	if at := frontOf(t, cluster, name, topic); at != 10 {
 		t.Errorf("the front of who was expelled moved to %d", at)
 	}
 	leave()
