@@ -7,7 +7,7 @@ import "time"
 // deal gives a worker what it may have at the moment: of its own keys and of what anybody may take, in turns. Of the latter it takes a share, so
 // that others who wait get theirs.
 func (g *Group) deal(w *Worker, bytes int) {
-	room := w.start.MaxInFlight - len(w.held)
+	room := w.start.MaxInFlight - w.held.count
 	if room <= 0 {
 		return
 	}
@@ -39,7 +39,7 @@ func (g *Group) deal(w *Worker, bytes int) {
 func (g *Group) take(q *queue, w *Worker, due int64) *item {
 	l := q.lane
 	g.withdraw(q)
-	if l.serving { // others first
+	if l.serving && g.lanesReady.last != l { // others first
 		g.lanesReady.remove(l)
 		g.lanesReady.push(l)
 	}
@@ -60,7 +60,7 @@ func (g *Group) take(q *queue, w *Worker, due int64) *item {
 		w.newest.newer = it
 	}
 	w.newest = it
-	w.held[it.tag] = it
+	w.held.put(it)
 	g.counts.delivered.Add(1)
 	if it.attempts > 1 {
 		g.counts.redelivered.Add(1)
@@ -100,7 +100,7 @@ func (g *Group) place(q *queue) {
 			delete(l.keys, q.hash)
 			g.freeQueue(q)
 		}
-	case q.notYet > g.now():
+	case q.notYet > 0 && q.notYet > g.now():
 		if !q.timed {
 			q.timed = true
 			g.later.push(delay{at: q.notYet, queue: q})
@@ -137,10 +137,10 @@ func (g *Group) wakeIdle(n int) {
 
 // roused wakes a worker that sleeps if there is something for it, or counts it among the idle.
 func (g *Group) roused(w *Worker) {
-	if !w.asleep || w.closed || len(w.held) >= w.start.MaxInFlight {
+	if !w.asleep || w.closed || w.held.count >= w.start.MaxInFlight {
 		return
 	}
-	if w.own.first != nil || g.ready > 0 || g.draining && len(w.held) == 0 {
+	if w.own.first != nil || g.ready > 0 || g.draining && w.held.count == 0 {
 		w.wake()
 		return
 	}
@@ -150,7 +150,7 @@ func (g *Group) roused(w *Worker) {
 // release takes a delivery from its worker; the item is then in no list.
 func (g *Group) release(it *item) {
 	w, q := it.worker, it.queue
-	delete(w.held, it.tag)
+	w.held.remove(it)
 	if it.older == nil {
 		w.oldest = it.newer
 	} else {

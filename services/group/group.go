@@ -96,7 +96,7 @@ func (g *Group) join(s Start) (w *Worker, ok bool, err error) {
 	case len(g.workers) >= g.cfg.MaxWorkers:
 		return nil, true, &hub.LimitError{Limit: "workers of a group in this process", Value: int64(g.cfg.MaxWorkers)}
 	}
-	w = &Worker{group: g, start: s, signal: make(chan struct{}, 1), held: map[int64]*item{}}
+	w = &Worker{group: g, start: s, signal: make(chan struct{}, 1), held: newHolding(s.MaxInFlight)}
 	g.workers[w] = struct{}{}
 	return w, true, nil
 }
@@ -106,7 +106,7 @@ func (g *Group) over(w *Worker) error {
 	if g.err != nil {
 		return g.err
 	}
-	if g.draining && (len(w.held) == 0 || g.now() >= g.drainBy) {
+	if g.draining && (w.held.count == 0 || g.now() >= g.drainBy) {
 		return hub.ErrDraining
 	}
 	return nil

@@ -119,7 +119,7 @@ func (g *Group) stats() Stats {
 	defer g.mu.Unlock()
 	s := Stats{Settings: g.settings, Workers: len(g.workers), Partitions: len(g.lanes), Waiting: g.undealt, Paused: g.pausedN, Bytes: g.bytes, Holders: g.holders()}
 	for w := range g.workers {
-		s.InFlight += len(w.held)
+		s.InFlight += w.held.count
 	}
 	return s
 }

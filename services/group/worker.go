@@ -29,7 +29,7 @@ type Worker struct {
 	signal chan struct{}
 
 	// guarded by Group.mu
-	held    map[int64]*item
+	held    holding
 	oldest  *item // that it holds
 	newest  *item
 	tag     int64
@@ -79,7 +79,7 @@ func (w *Worker) Pull(bytes int) (Pulled, error) {
 		g.deal(w, bytes)
 	}
 	p.Deliveries = w.deliver
-	if w.asleep = len(p.Deliveries) == 0 && len(p.Gaps) == 0; w.asleep && len(w.held) < w.start.MaxInFlight {
+	if w.asleep = len(p.Deliveries) == 0 && len(p.Gaps) == 0; w.asleep && w.held.count < w.start.MaxInFlight {
 		g.idle.push(w)
 	} else {
 		g.idle.remove(w)
@@ -95,7 +95,7 @@ func (w *Worker) Ack(tags []int64, upTo int64) (notHeld []int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, tag := range tags {
-		if it := w.held[tag]; it != nil {
+		if it := w.held.get(tag); it != nil {
 			g.finish(it, acked)
 		} else {
 			notHeld = append(notHeld, tag)
@@ -119,7 +119,7 @@ func (w *Worker) Nack(tags []int64, delay time.Duration, reason string) (notHeld
 	}
 	named := make([]*item, 0, len(tags))
 	for _, tag := range tags {
-		it := w.held[tag]
+		it := w.held.get(tag)
 		if it == nil || it.named {
 			notHeld = append(notHeld, tag)
 			continue
@@ -141,7 +141,7 @@ func (w *Worker) Nack(tags []int64, delay time.Duration, reason string) (notHeld
 func (w *Worker) Held() int {
 	w.group.mu.Lock()
 	defer w.group.mu.Unlock()
-	return len(w.held)
+	return w.held.count
 }
 
 // Close ends the worker; what it holds is dealt to others at once. It may be called again.
