@@ -63,7 +63,8 @@ func TestGroupsOnThePage(t *testing.T) {
 	j := newJudge(t, kafka)
 	topic := j.topic(2)
 	group := topic + "-group"
-	p := startPair(t, pairOptions{kafka: kafka})
+	second := startPair(t, pairOptions{kafka: kafka, withoutEdge: true})
+	p := startPair(t, pairOptions{kafka: kafka, edge: []string{"-upstream", "http://" + second.rpc}})
 	write := func(n int) {
 		var records []*kgo.Record
 		for i := range n {
@@ -108,9 +109,14 @@ func TestGroupsOnThePage(t *testing.T) {
 			t.Errorf("Kafka has %v for partition %d", at, partition)
 		}
 	}
+	// A worker at another process: each of them knows its own.
+	startWorker(ctx, t, second.rpc, &tailracev1.ConsumeStart{Group: group, Topics: []string{topic}, MaxInFlight: 5})
+	b.await("two processes share the partitions", fmt.Sprintf(`[...document.querySelectorAll('#groups-table .members li')].map((m) => /^tailrace-group-.* · 1 worker · partition (.)$/.exec(m.textContent)?.[1]).sort().join() === '0,1' && %s.some((r) => r.textContent.includes('2 members · 2 workers'))`, rows))
+	write(20)
+	cells("each process has five in flight", group, "10", "20")
+	b.screenshot("groups-two-desktop")
 	leave()
-	write(6)
-	cells("what nobody does is behind", group, "0", "6")
+	cells("what nobody does is behind", group, "0", "20")
 	b.await("nobody is left", fmt.Sprintf(`%s.some((r) => r.classList.contains('group') && r.textContent.includes('Empty · no members'))`, rows))
 	b.screenshot("groups-desktop")
 	b.look(390, 844, "dark")
@@ -118,5 +124,5 @@ func TestGroupsOnThePage(t *testing.T) {
 	if wide := evaluate[float64](b, `document.documentElement.scrollWidth - innerWidth`); wide > 0 {
 		t.Errorf("the page sticks out by %v pixels on a phone", wide)
 	}
-	proof(t, "a group on the page: found, 1 worker, 5 in flight, lag 15 to 0 as it worked, committed offsets as Kafka has them, 6 behind once it had left")
+	proof(t, "a group on the page: found, 1 worker, 5 in flight, lag 15 to 0 as it worked, committed offsets as Kafka has them, a second process with its own worker, 20 behind once both had left")
 }
