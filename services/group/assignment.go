@@ -18,6 +18,7 @@ func (g *Group) Assign(places []Place) {
 			l.committed = at.Offset
 		}
 		g.lanes[at.Partition] = l
+		g.counts.lanes.Add(1)
 	}
 }
 
@@ -39,7 +40,7 @@ func (g *Group) Append(b Batch) {
 			known = i + 1
 			continue
 		}
-		g.bytes += int64(size)
+		g.charge(int64(size))
 		it := &items[i]
 		it.lane, it.record, it.seq = l, r, seq
 		q := l.queueOf(r.Key)
@@ -60,6 +61,12 @@ func (g *Group) Append(b Batch) {
 	}
 	l.tracker.Pass(b.Next)
 	g.rouse()
+}
+
+// charge counts what the group holds in memory, and with it what all do.
+func (g *Group) charge(bytes int64) {
+	g.bytes += bytes
+	g.counts.bytes.Add(bytes)
 }
 
 // itemBytes is what a record costs beside its body.
@@ -148,6 +155,7 @@ func (g *Group) drop(l *lane, how outcome) {
 	g.halt(l)
 	l.gone = true
 	delete(g.lanes, l.id)
+	g.counts.lanes.Add(-1)
 	eased := map[*Worker]struct{}{}
 	let := func(q *queue) {
 		for q.heldFirst != nil {
@@ -164,7 +172,7 @@ func (g *Group) drop(l *lane, how outcome) {
 		let(q)
 	}
 	_, bytes := l.tracker.Beyond()
-	g.bytes -= bytes
+	g.charge(-bytes)
 	if l.paused {
 		g.pausedN--
 	}
@@ -216,11 +224,11 @@ func (g *Group) Turn() Turn {
 // full says whether a lane has to wait. Between the marks it stays as it is: to pause throws away what was fetched ahead.
 func (g *Group) full(l *lane) bool {
 	records, bytes := l.tracker.Beyond()
-	share := g.cfg.Budget / int64(max(len(g.lanes), 1))
+	all, share := g.counts.bytes.Load(), g.cfg.Budget/max(g.counts.lanes.Load(), 1)
 	if l.paused {
-		return records > g.cfg.WindowRecords/2 || bytes > g.cfg.WindowBytes/2 || g.bytes > g.cfg.Budget/2 && bytes > share/2
+		return records > g.cfg.WindowRecords/2 || bytes > g.cfg.WindowBytes/2 || all > g.cfg.Budget/2 && bytes > share/2
 	}
-	return records >= g.cfg.WindowRecords || bytes >= g.cfg.WindowBytes || g.bytes >= g.cfg.Budget && bytes >= share
+	return records >= g.cfg.WindowRecords || bytes >= g.cfg.WindowBytes || all >= g.cfg.Budget && bytes >= max(share, 1)
 }
 
 // Committed answers the commits of a Turn. What failed is offered again.

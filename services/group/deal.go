@@ -204,7 +204,7 @@ func (g *Group) done(it *item, how outcome) {
 		l.forget()
 	}
 	_, after := l.tracker.Beyond()
-	g.bytes -= before - after
+	g.charge(after - before)
 	it.record = nil
 }
 

@@ -38,7 +38,8 @@ type Config struct {
 	// 64 MiB.
 	WindowRecords int
 	WindowBytes   int64
-	// Budget bounds the bytes of a group beyond the fronts of all its partitions; beyond it, those with more than their share wait; default 64 MiB.
+	// Budget bounds the bytes beyond the fronts of all partitions of all groups: beyond it, those with more than their share of it wait, until half
+	// of either is left. A partition is passed by what it reads at once, up to 1 MiB. Default 256 MiB.
 	Budget int64
 }
 
@@ -64,7 +65,7 @@ func (c Config) withDefaults() Config {
 		c.WindowBytes = 64 << 20
 	}
 	if c.Budget <= 0 {
-		c.Budget = 64 << 20
+		c.Budget = 256 << 20
 	}
 	if c.Allowed != nil {
 		c.Allowed = regexp.MustCompile(`\A(?:` + c.Allowed.String() + `)\z`)

@@ -28,6 +28,7 @@ var outcomeNames = [outcomes]string{"acked", "nacked", "timeout", "worker_ended"
 // counts are those of all groups.
 type counts struct {
 	delivered, redelivered atomic.Uint64
+	bytes, lanes           atomic.Int64 // beyond the fronts; those that are assigned
 	settled                [outcomes]atomic.Uint64
 }
 

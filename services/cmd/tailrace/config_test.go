@@ -125,6 +125,7 @@ func TestConfigurationsAreRefused(t *testing.T) {
 		{"-kafka.consumers=", []string{"-kafka.consumers", `""`, "1 to 16"}},
 		{"-kafka.history-readers 0", []string{"-kafka.history-readers", "1 to 64"}},
 		{"-kafka.history-readers 65", []string{"-kafka.history-readers", "1 to 64"}},
+		{"-group-memory-budget 1", []string{"-group-memory-budget", `"1"`, "16MiB"}},
 		{"-memory-budget 16777215", []string{"-memory-budget", `"16777215"`, "16MiB"}},
 		{"-memory-budget 1025GiB", []string{"-memory-budget", "1024GiB"}},
 		{"-memory-budget 99999999999999GiB", []string{"-memory-budget", "16MiB"}},

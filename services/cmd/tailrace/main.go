@@ -170,7 +170,7 @@ func assemble(ctx context.Context, cfg *Config, broker *embedded.Broker, logger 
 	})
 	groups := group.New(group.Config{
 		Cluster: client, DeadLetters: client, Logger: logger, Registerer: registry,
-		MaxGroups: cfg.MaxGroups, Allowed: cfg.GroupNames.pattern, Grace: cfg.GroupGrace,
+		MaxGroups: cfg.MaxGroups, Allowed: cfg.GroupNames.pattern, Grace: cfg.GroupGrace, Budget: int64(cfg.GroupMemory),
 	})
 	return &parts{
 		cfg: cfg, logger: logger, broker: broker, kafka: client, hub: h, groups: groups, tracer: tracer,
