@@ -21,7 +21,7 @@ suite() { # package flags…
 	echo "commit $(git describe --always --dirty), $(go version), $(nproc) cores, $(ulimit -n) descriptors"
 	suite ./services/hub -hub.seeds 200000 -hub.races 100
 	suite ./services/group -group.seeds 50000
-	suite ./services/cmd/tailrace -tailrace.kills 200
+	suite ./services/cmd/tailrace -tailrace.kills 200 -tailrace.rounds 20
 	suite ./edge/upstream -upstream.full
 	suite ./edge -edge.full
 	suite ./edge/transcript -edge.full

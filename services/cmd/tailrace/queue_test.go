@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,11 +26,12 @@ import (
 
 var kills = flag.Int("tailrace.kills", 1, "service processes that the test of a queue kills")
 
-// children are two processes of the service; one that is killed is replaced.
+// children are a few processes of the service; one that is killed is replaced.
 type children struct {
 	t    *testing.T
 	args []string
-	at   [2]atomic.Pointer[child]
+	each map[int][]string // more arguments, of one of them
+	at   [3]atomic.Pointer[child]
 }
 
 type child struct {
@@ -47,7 +49,7 @@ func (c *children) start(n int) {
 		c.t.Fatal(err)
 	}
 	log := &logBook{}
-	one := &child{log: log, cmd: exec.Command(self, append([]string{"-tailrace.main", "--", "-log-format", "text", "-listen", "127.0.0.1:0", "-ops-listen", "127.0.0.1:0"}, c.args...)...), ended: make(chan struct{})}
+	one := &child{log: log, cmd: exec.Command(self, append([]string{"-tailrace.main", "--", "-log-format", "text", "-listen", "127.0.0.1:0", "-ops-listen", "127.0.0.1:0"}, slices.Concat(c.args, c.each[n])...)...), ended: make(chan struct{})}
 	one.cmd.Stderr = log
 	if err := one.cmd.Start(); err != nil {
 		c.t.Fatal(err)
