@@ -16,16 +16,27 @@ const maxProblems = 50
 // WriteProblems tells a user what is wrong with the settings, a line each, at most 50, without the passwords of URLs.
 func (s *Set) WriteProblems(w io.Writer, problems []error) {
 	if len(problems) == 1 {
-		_, _ = fmt.Fprintf(w, "%s: %s\n", s.program, redact(problems[0].Error()))
+		_, _ = fmt.Fprintf(w, "%s: %s\n", s.program, s.located(problems[0]))
 		return
 	}
 	_, _ = fmt.Fprintf(w, "%s: %d problems with the configuration:\n", s.program, len(problems))
 	for _, p := range problems[:min(len(problems), maxProblems)] {
-		_, _ = fmt.Fprintf(w, "  %s\n", redact(p.Error()))
+		_, _ = fmt.Fprintf(w, "  %s\n", s.located(p))
 	}
 	if more := len(problems) - maxProblems; more > 0 {
 		_, _ = fmt.Fprintf(w, "  … and %d more\n", more)
 	}
+}
+
+// located is a problem with the place of its setting's value, which those who do not know a Set cannot tell.
+func (s *Set) located(problem error) string {
+	text := redact(problem.Error())
+	name, _, _ := strings.Cut(strings.TrimPrefix(text, "-"), " ")
+	x := s.find(strings.TrimSuffix(name, ":"))
+	if x == nil || !strings.HasPrefix(text, "-") || strings.Contains(text, "(from ") {
+		return text
+	}
+	return text + s.whereOf(x)
 }
 
 // Write does the action: it writes the help, the version or the settings. intro stands in front of the help.

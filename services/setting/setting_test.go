@@ -234,6 +234,28 @@ func TestFilesOfSomethingElse(t *testing.T) {
 	}
 }
 
+// TestProblemsOfOthersAreLocated: a package that knows no Set names the flag only.
+func TestProblemsOfOthersAreLocated(t *testing.T) {
+	t.Setenv("TAILRACE_NAME", "x")
+	t.Setenv("TAILRACE_COUNT", "0")
+	_, s := declare()
+	_, problems := s.Parse([]string{"-the.word", "green"}, nil)
+	problems = append(problems, errors.New(`-name "x": no`), errors.New(`-name: no`), errors.New(`-the.word "green": no`), errors.New(`-other: no`), errors.New(`name: no`))
+	var out bytes.Buffer
+	s.WriteProblems(&out, problems)
+	want := `thing: 6 problems with the configuration:
+  -count "0" (from TAILRACE_COUNT): want a whole number, 1 to 10
+  -name "x": no (from TAILRACE_NAME)
+  -name: no (from TAILRACE_NAME)
+  -the.word "green": no
+  -other: no
+  name: no
+`
+	if got := out.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 func TestActions(t *testing.T) {
 	for args, want := range map[string]setting.Action{
 		"": setting.Run, "-h": setting.Help, "-help": setting.Help, "--help": setting.Help, "-count 0 -help": setting.Help,

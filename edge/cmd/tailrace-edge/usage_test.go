@@ -27,6 +27,7 @@ func TestProcessesSayWhatIsWrongAndExit(t *testing.T) {
 		{"TAILRACE_MAX_KEY=hunter2", "-print-config", exitOK, []string{"default"}, []string{"TAILRACE_MAX_KEY is no setting", "did you mean TAILRACE_MAX_KEYS?"}},
 		{"TAILRACE_UPSTREAM=http://me:hunter2@a:1", "-max-keys 0", exitUsage, nil, []string{"2 problems", "(from TAILRACE_UPSTREAM)", `-max-keys "0"`}},
 		{"OTEL_EXPORTER_OTLP_TRACES_HEADERS=authorization=hunter2%", "-trace.endpoint http://127.0.0.1:4318", exitUsage, nil, []string{"OTEL_EXPORTER_OTLP_TRACES_HEADERS: the value of number 1"}},
+		{"TAILRACE_TRACE_ENDPOINT=a:1", "", exitUsage, nil, []string{`-trace.endpoint "a:1": want`, "(from TAILRACE_TRACE_ENDPOINT)"}},
 		{"", "-upstream http://a:1/?token=hunter2", exitUsage, nil, []string{`-upstream "http://a:1/?***"`}},
 		{"", "-upstream http://me:hun/t,hunter2@a:1", exitUsage, nil, []string{`-upstream "http://***@a:1"`}},
 		{"", "-listen " + taken.Addr().String(), exitFailed, nil, []string{`"msg":"configuration"`, `"level":"ERROR"`, "address already in use"}},
