@@ -12,6 +12,15 @@ func CheckEnvironment(environ []string) (problems []error) {
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
 		switch name {
+		case "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT":
+			if _, err := url.Parse(value); err != nil {
+				problems = append(problems, fmt.Errorf("%s: is no URL; -trace.endpoint is what counts, so leave it out", name))
+			}
+		case "OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
+			"OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_KEY", "OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY":
+			if value != "" {
+				problems = append(problems, fmt.Errorf("%s: has no effect here; the authorities are the system's, or those in the file of SSL_CERT_FILE, and there is no certificate of the client's; leave it out", name))
+			}
 		case "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_RESOURCE_ATTRIBUTES":
 			if why := badPairs(value, name != "OTEL_RESOURCE_ATTRIBUTES"); why != "" {
 				problems = append(problems, fmt.Errorf("%s: %s; want name=value, separated by commas, with %%20 and the like for what is no letter, digit or .-_~ in a value", name, why))

@@ -33,7 +33,12 @@ const (
 func newExporter(log *slog.Logger, reg prometheus.Registerer) *exporter {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, IdleConnTimeout: 4 * batchEvery}
 	e := &exporter{
-		client: &http.Client{Transport: transport, Timeout: exportTimeout}, log: log,
+		client: &http.Client{
+			Transport: transport, Timeout: exportTimeout,
+			// Credentials are for the receiver that was named: net/http would pass all headers but its own few on to any other.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		log: log,
 		ended: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tailrace_trace_spans_ended_total", Help: "Sampled spans that have ended. What is neither exported nor failed waits, at most 2,304, or was dropped.",
 		}),

@@ -1,23 +1,14 @@
 package trace_test
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
@@ -95,33 +86,6 @@ func TestConfigurationsAreRefused(t *testing.T) {
 	for _, endpoint := range []string{"", "http://127.0.0.1:4318", "https://collector.example.org/v1/traces", "http://[::1]:4318"} {
 		if err := (&trace.Config{Endpoint: endpoint, Ratio: 0.5}).Validate(); err != nil {
 			t.Errorf("%q: %v", endpoint, err)
-		}
-	}
-}
-
-// TestEnvironmentsAreChecked: what OpenTelemetry would print of its own variables, since it cannot read it, is a problem that shows no value.
-func TestEnvironmentsAreChecked(t *testing.T) {
-	for variable, want := range map[string]string{
-		"OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20hunter2, x-scope = a": "",
-		"OTEL_EXPORTER_OTLP_HEADERS=":                                            "",
-		"OTEL_EXPORTER_OTLP_HEADERS=Bearer hunter2":                              "OTEL_EXPORTER_OTLP_HEADERS: number 1 has no equals sign; want name=value",
-		"OTEL_EXPORTER_OTLP_HEADERS=a=b,authorization:hunter2=":                  "OTEL_EXPORTER_OTLP_HEADERS: number 2 has no name",
-		"OTEL_EXPORTER_OTLP_TRACES_HEADERS=authorization=hunter2%2":              "OTEL_EXPORTER_OTLP_TRACES_HEADERS: the value of number 1 has a % that",
-		"OTEL_EXPORTER_OTLP_HEADERS=authorization=hunter2\nhunter2":              "OTEL_EXPORTER_OTLP_HEADERS: the value of number 1 has a line break",
-		"OTEL_EXPORTER_OTLP_HEADERS=authorization=hunter2,":                      "OTEL_EXPORTER_OTLP_HEADERS: number 2 has no equals sign",
-		"OTEL_RESOURCE_ATTRIBUTES=deployment.environment=prod,hunter2":           "OTEL_RESOURCE_ATTRIBUTES: number 2 has no equals sign",
-		"OTEL_RESOURCE_ATTRIBUTES=example.org/team=prod%20a":                     "",
-		"OTHER=hunter2": "",
-	} {
-		problems := trace.CheckEnvironment([]string{"HOME=/", variable})
-		if want == "" {
-			if len(problems) > 0 {
-				t.Errorf("%q: %v", variable, problems)
-			}
-			continue
-		}
-		if len(problems) != 1 || !strings.HasPrefix(problems[0].Error(), want) || strings.Contains(problems[0].Error(), "hunter2") {
-			t.Errorf("%q: got %v, want %s", variable, problems, want)
 		}
 	}
 }
@@ -228,144 +192,4 @@ func TestTheRatioIsOfRoots(t *testing.T) {
 	}
 	tracer.Receive(t.Context(), trace.Parent{Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "orders").End("")
 	eventually(t, "the caller's trace is sampled", func() bool { return len(spans.GetSpans()) == 1 })
-}
-
-// stuck is an exporter whose receiver never answers.
-type stuck struct{}
-
-func (stuck) ExportSpans(ctx context.Context, _ []sdktrace.ReadOnlySpan) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func (stuck) Shutdown(context.Context) error { return nil }
-
-// TestADeadReceiverHoldsNothingUp: spans end at once, what waits is bounded, what is lost is counted, and the end comes when it is to.
-func TestADeadReceiverHoldsNothingUp(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := "http://" + closed.Addr().String()
-	closed.Close()
-	for name, change := range map[string]func(*trace.Config){
-		"never answers": func(c *trace.Config) { c.Exporter = stuck{} },
-		"not there":     func(c *trace.Config) { c.Exporter, c.Endpoint = nil, nobody },
-	} {
-		t.Run(name, func(t *testing.T) {
-			registry, log := prometheus.NewRegistry(), &logBook{}
-			tracer, _ := start(t, func(c *trace.Config) {
-				change(c)
-				c.Registerer, c.Logger = registry, slog.New(slog.NewTextHandler(log, nil))
-			})
-			const n = 20_000 // far more than may wait: if anything waited for the receiver, this would not end
-			for range n {
-				_, span := tracer.Send(t.Context(), trace.Parent{}, "orders", nil)
-				span.Failed("LIMIT", "no room")
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			defer cancel()
-			if err := tracer.Shutdown(ctx); err != nil {
-				t.Error(err)
-			}
-			ended, lost := total(t, registry, "tailrace_trace_spans_ended_total", ""), total(t, registry, "tailrace_trace_spans_exported_total", "failed")
-			if ended != n || lost == 0 || lost > n || total(t, registry, "tailrace_trace_spans_exported_total", "exported") != 0 {
-				t.Errorf("%v ended, %v failed", ended, lost)
-			}
-			if name == "never answers" && lost > 2048+2*256 {
-				t.Errorf("%v spans had waited, want at most the queue and a batch", lost)
-			}
-			if got := strings.Count(log.String(), "level=WARN"); got != 1 {
-				t.Errorf("%d warnings, want one:\n%s", got, log)
-			}
-		})
-	}
-}
-
-// TestSpansArriveByOTLP: at a receiver that speaks OTLP over HTTP, by the last moment.
-func TestSpansArriveByOTLP(t *testing.T) {
-	var mu sync.Mutex
-	var got []string
-	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		m := &collector.ExportTraceServiceRequest{}
-		if err == nil {
-			err = proto.Unmarshal(body, m)
-		}
-		if err != nil || r.URL.Path != "/v1/traces" || r.Method != http.MethodPost {
-			http.Error(w, fmt.Sprint(err), http.StatusBadRequest)
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		for _, of := range m.GetResourceSpans() {
-			for _, a := range of.GetResource().GetAttributes() {
-				if a.GetKey() == "service.name" {
-					got = append(got, a.GetValue().GetStringValue())
-				}
-			}
-			for _, s := range of.GetScopeSpans() {
-				for _, span := range s.GetSpans() {
-					got = append(got, span.GetName(), span.GetKind().String())
-				}
-			}
-		}
-		w.Header().Set("Content-Type", "application/x-protobuf")
-	}))
-	defer receiver.Close()
-	registry := prometheus.NewRegistry()
-	tracer, _ := start(t, func(c *trace.Config) {
-		c.Exporter, c.Endpoint, c.Registerer, c.Delay = nil, receiver.URL, registry, time.Hour
-	})
-	// A name that is no UTF-8, or too long, does not cost the others their export.
-	for _, topic := range []string{"orders", "or\xffders", strings.Repeat("ü", 300)} {
-		_, span := tracer.Send(t.Context(), trace.Parent{}, topic, nil)
-		span.Failed("UNKNOWN_TOPIC", "no topic "+topic)
-	}
-	if err := tracer.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-	const producer = " SPAN_KIND_PRODUCER"
-	want := "test send orders" + producer + " send orders" + producer + " send " + strings.Repeat("ü", 124) + producer
-	if text := strings.Join(got, " "); text != want {
-		t.Errorf("got %s, want %s", text, want)
-	}
-	if n := total(t, registry, "tailrace_trace_spans_exported_total", "exported"); n != 3 {
-		t.Errorf("%v counted, want 3", n)
-	}
-}
-
-// total sums a metric over its labels, or of those with a label value.
-func total(t testing.TB, registry *prometheus.Registry, name, value string) (sum float64) {
-	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == name && (value == "" || m.GetLabel()[0].GetValue() == value) {
-				sum += m.GetCounter().GetValue()
-			}
-		}
-	}
-	return sum
-}
-
-// logBook is a log that tests read.
-type logBook struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logBook) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logBook) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
