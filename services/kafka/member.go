@@ -48,7 +48,8 @@ type member struct {
 	committing sync.WaitGroup // calls of CommitOffsets
 	looks      chan error     // of the look at topics under way; nil: none
 	lookAt     time.Time
-	goneAt     time.Time // since when a topic is missing; zero: none is
+	goneAt     time.Time            // since when a topic is missing; zero: none is
+	newest     []*confluent.Message // a run of one partition
 	pending    map[group.Partition][]*confluent.Message
 	ends       map[group.Partition]int64
 	epochs     map[group.Partition]int32 // leader epoch of the record before next, -1 unknown
@@ -207,6 +208,7 @@ func (m *member) turn() {
 			records++
 			bytes += messageBytes(e)
 		case confluent.PartitionEOF:
+			m.gather()
 			id := group.Partition{Topic: *e.Topic, Partition: e.Partition}
 			if next, ok := m.next[id]; ok {
 				m.next[id] = max(next, int64(e.Offset))
@@ -221,36 +223,6 @@ func (m *member) turn() {
 		poll = 0
 	}
 	m.give()
-}
-
-func (m *member) message(e *confluent.Message) {
-	id := group.Partition{Topic: *e.TopicPartition.Topic, Partition: e.TopicPartition.Partition}
-	next, ok := m.next[id]
-	if !ok || int64(e.TopicPartition.Offset) < next {
-		return
-	}
-	m.next[id] = int64(e.TopicPartition.Offset) + 1
-	m.pending[id] = append(m.pending[id], e)
-	if epoch := e.TopicPartition.LeaderEpoch; epoch != nil {
-		m.epochs[id] = *epoch
-	}
-}
-
-// give appends what was taken.
-func (m *member) give() {
-	for id, msgs := range m.pending {
-		if len(msgs) == 0 {
-			continue
-		}
-		m.group.Append(group.Batch{Partition: id, Records: encodeDealt(msgs), Next: m.next[id]})
-		clear(msgs)
-		m.pending[id] = msgs[:0]
-		delete(m.ends, id)
-	}
-	for id, end := range m.ends {
-		m.group.Append(group.Batch{Partition: id, Next: end})
-	}
-	clear(m.ends)
 }
 
 // failure looks at an error event.

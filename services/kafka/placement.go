@@ -15,6 +15,7 @@ import (
 
 // rebalance is the callback, which runs inside Poll: nobody else reads what is revoked before it returns.
 func (m *member) rebalance(_ *confluent.Consumer, event confluent.Event) error {
+	m.gather()
 	switch e := event.(type) {
 	case confluent.AssignedPartitions:
 		m.client.metrics.rebalances.WithLabelValues(changeAssigned).Inc()
@@ -196,24 +197,4 @@ func (m *member) foreign(c confluent.TopicPartition, id string) bool {
 	}
 	of, ok := strings.CutPrefix(*c.Metadata, topicMark)
 	return ok && of != "" && of != id
-}
-
-// encodeDealt makes records of messages of one partition.
-func encodeDealt(msgs []*confluent.Message) []group.Record {
-	body, meta := encodeRecords(msgs)
-	records := make([]group.Record, len(meta))
-	from := int32(0)
-	for i, at := range meta {
-		start := from + 1 // behind the tag and the length
-		for body[start]&0x80 != 0 {
-			start++
-		}
-		start++
-		records[i] = group.Record{Offset: at.Offset, Epoch: at.Epoch, Body: body[start:at.End:at.End]}
-		if at.Key >= 0 {
-			records[i].Key = body[at.Key : at.Key+at.KeyLen : at.Key+at.KeyLen]
-		}
-		from = at.End
-	}
-	return records
 }

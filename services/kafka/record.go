@@ -63,7 +63,11 @@ func encodeRecords(msgs []*confluent.Message) ([]byte, []hub.Meta) {
 func appendPiece(b []byte, m *confluent.Message, size int, meta *hub.Meta) []byte {
 	b = append(b, tagBatchRecords)
 	b = appendVarint(b, uint64(size))
+	return appendRecord(b, m, meta)
+}
 
+// appendRecord appends the encoded Record, and fills in its meta.
+func appendRecord(b []byte, m *confluent.Message, meta *hub.Meta) []byte {
 	tp := &m.TopicPartition
 	*meta = hub.Meta{Offset: int64(tp.Offset), Time: -1, Key: -1, Epoch: -1}
 	if tp.Topic != nil && *tp.Topic != "" {
