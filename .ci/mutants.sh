@@ -9,7 +9,6 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 package=${MUTANT_PACKAGE:-services/hub}
-seeds=${MUTANT_SEEDS:-400}
 deadline=${MUTANT_DEADLINE:-60s}
 jobs=${MUTANT_JOBS:-$(nproc)}
 tmp=$(mktemp -d)
@@ -18,11 +17,11 @@ trap 'rm -rf "$tmp"' EXIT
 # What the model of a package takes.
 case $package in
 services/group)
-	flags=(-group.seeds "$seeds")
+	flags=(-group.seeds "${MUTANT_SEEDS:-100}")
 	model=(TestModel)
 	;;
 *)
-	flags=(-hub.seeds "$seeds" -hub.races 1 -hub.shrink 0 -hub.hang 30s)
+	flags=(-hub.seeds "${MUTANT_SEEDS:-400}" -hub.races 1 -hub.shrink 0 -hub.hang 30s)
 	model=(TestModel TestRacingReaders)
 	;;
 esac

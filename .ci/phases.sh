@@ -9,7 +9,7 @@ for target; do
 	echo "::: $target"
 	started=$SECONDS verdict=ok
 	make "$target" || { verdict=FAILED && failed+=("$target"); }
-	report+=("$(printf '%-8s %-6s %4d s' "$target" "$verdict" $((SECONDS - started)))")
+	report+=("$(printf '%-12s %-6s %4d s' "$target" "$verdict" $((SECONDS - started)))")
 done
 echo
 printf '%s\n' "${report[@]}"
