@@ -97,7 +97,7 @@ func TestWindow(t *testing.T) {
 	cluster := kafkatest.Start(t)
 	topic := cluster.NewTopic(t, 2, nil)
 	name := topic + "-group"
-	const each, size = 20_000, 100
+	const each, size, window = 20_000, 100, 5000
 	client := cluster.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	rs := make([]*kgo.Record, 2*each)
 	for i := range rs {
@@ -106,7 +106,7 @@ func TestWindow(t *testing.T) {
 	if err := client.ProduceSync(t.Context(), rs...).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	c, gs, _ := newProcess(t, cluster, func(c *group.Config) { c.WindowRecords = 2000 }, func(c *kafka.Config) { c.StatsInterval = c.WatchInterval })
+	c, gs, _ := newProcess(t, cluster, func(c *group.Config) { c.WindowRecords = window }, func(c *kafka.Config) { c.StatsInterval = c.WatchInterval })
 	s := startOf(name, topic)
 	s.MaxInFlight = 500
 	w, err := gs.Join(t.Context(), s)
@@ -136,11 +136,11 @@ func TestWindow(t *testing.T) {
 		}, "%s", what)
 	}
 	work(func() bool { return done[1] == each && len(gs.Stats()[0].Holders) == 1 }, "the other partition goes on")
-	if h := gs.Stats()[0].Holders[0]; h.Topic != topic || h.Partition.Partition != 0 || h.Offset != 0 || h.Attempts != 1 || h.State != "at a worker" || h.Records < 2000 || h.Records > 3000 {
+	if h := gs.Stats()[0].Holders[0]; h.Topic != topic || h.Partition.Partition != 0 || h.Offset != 0 || h.Attempts != 1 || h.State != "at a worker" || h.Records < window || h.Records > window+1000 {
 		t.Errorf("got %+v", h)
 	}
-	if done[0] >= 3000 {
-		t.Errorf("%d records beyond the front were dealt, want about 2000", done[0])
+	if done[0] >= window+1000 {
+		t.Errorf("%d records beyond the front were dealt, want about 5000", done[0])
 	}
 	if at := frontOf(t, cluster, name, topic); at > 0 {
 		t.Errorf("the front moved to %d", at)
@@ -150,6 +150,9 @@ func TestWindow(t *testing.T) {
 	eventually(t, func() bool { return lag(t, cluster, name, topic) == 0 && len(gs.Stats()[0].Holders) == 0 }, "all is done")
 	bytes := 2 * each * (size + 10)
 	eventually(t, func() bool { return c.FetchedByGroups() > bytes*9/10 }, "it says what it has fetched")
+	if got := c.FetchedByGroups(); got > 4*bytes {
+		t.Errorf("of %d bytes %d were fetched", bytes, got)
+	}
 	t.Logf("of %d bytes %d were fetched", bytes, c.FetchedByGroups())
 }
 

@@ -333,7 +333,7 @@ func (c Config) member(logs chan confluent.LogEvent, process, group string) *con
 		"enable.partition.eof":               true,
 		"topic.metadata.refresh.interval.ms": 3000, // partitions that were added are found by it
 		"fetch.wait.max.ms":                  100,
-		"fetch.queue.backoff.ms":             10,
+		"fetch.queue.backoff.ms":             5,
 		"queued.max.messages.kbytes":         8 << 10,
 		"max.poll.interval.ms":               int(c.MaxPollInterval / time.Millisecond),
 		"statistics.interval.ms":             int(c.StatsInterval / time.Millisecond),
@@ -346,7 +346,12 @@ func (c Config) member(logs chan confluent.LogEvent, process, group string) *con
 	if c.GroupInstance != "" {
 		own["group.instance.id"] = c.GroupInstance
 	}
-	return c.settings("group", logs, confluent.ConfigMap{"fetch.error.backoff.ms": 100}, own)
+	return c.settings("group", logs, confluent.ConfigMap{
+		"fetch.error.backoff.ms": 100,
+		// What is fetched ahead is thrown away where a partition has to wait for its workers, and fetched again.
+		"queued.min.messages":       2000,
+		"max.partition.fetch.bytes": 256 << 10,
+	}, own)
 }
 
 // producer: its queue is far above what admission lets through, so that it is never full.
