@@ -167,21 +167,25 @@ func consumeAll(b *testing.B, p *pair, group, topic string, records int, way que
 	return time.Since(began)
 }
 
-// appendTags appends the tags of an encoded ConsumeResponse: field deliveries (2) of delivery (1) of tag (2).
+// appendTags appends the tags of an encoded ConsumeResponse: field deliveries (2) of delivery (1).
 func appendTags(b *testing.B, tags []int64, message []byte) []int64 {
 	b.Helper()
 	each(b, message, 2, func(deliveries []byte) {
-		each(b, deliveries, 1, func(delivery []byte) {
-			_, _, n := protowire.ConsumeField(delivery) // the record
-			number, _, k := protowire.ConsumeTag(delivery[max(n, 0):])
-			tag, l := protowire.ConsumeVarint(delivery[max(n, 0)+max(k, 0):])
-			if n < 0 || k < 0 || l < 0 || number != 2 {
-				b.Fatalf("a delivery that is not a record and its tag: %x", delivery)
-			}
-			tags = append(tags, int64(tag))
-		})
+		each(b, deliveries, 1, func(delivery []byte) { tags = append(tags, tagOf(b, delivery)) })
 	})
 	return tags
+}
+
+// tagOf is the tag (2) of an encoded Delivery, which comes behind the record.
+func tagOf(b *testing.B, delivery []byte) int64 {
+	b.Helper()
+	_, _, n := protowire.ConsumeField(delivery) // the record
+	number, _, k := protowire.ConsumeTag(delivery[max(n, 0):])
+	tag, l := protowire.ConsumeVarint(delivery[max(n, 0)+max(k, 0):])
+	if n < 0 || k < 0 || l < 0 || number != 2 {
+		b.Fatalf("a delivery that is not a record and its tag: %x", delivery)
+	}
+	return int64(tag)
 }
 
 // awaitCommitted waits until a group has committed the ends of a topic.
