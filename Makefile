@@ -68,7 +68,7 @@ mutants: ## break the hub in a dozen places; its tests must notice each
 groupmutants: ## break queue mode in twenty places; its tests must notice each
 	@MUTANT_PACKAGE=services/group .ci/mutants.sh
 
-bench: prepare ## measures the whole, each figure beside its reference in the same run, and prints a table (ten minutes). BENCH='Delay|FanOut' chooses
+bench: prepare ## measures the whole, each figure beside its reference in the same run, and prints a table (a quarter of an hour). BENCH='Delay|FanOut' chooses
 	@$(DESCRIPTORS) go test -run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 60m ./edge/e2e
 
 parts: prepare ## benchmarks of the parts, for BENCHTIME (1s) each
