@@ -223,9 +223,10 @@ func (w *staff) consume(c line, s *consuming, hasty bool) error {
 // settle acknowledges most, in any order, nacks some, and forgets a few.
 func (w *staff) settle(c line, s *consuming, records []*dealt, hasty bool, forgotten *[]*dealt) error {
 	var good, bad []*dealt
+	calm := w.enough.Load() // what is left may all be at one process, for one worker
 	for _, d := range records {
 		switch n := rand.IntN(1000); {
-		case n < 5 && hasty:
+		case n < 5 && hasty && !calm:
 			w.l.forget(d)
 			*forgotten = append(*forgotten, d)
 		case n < 25:
@@ -234,7 +235,7 @@ func (w *staff) settle(c line, s *consuming, records []*dealt, hasty bool, forgo
 			good = append(good, d)
 		}
 	}
-	if len(good) > 0 && rand.IntN(2) == 0 { // work takes time, and a worker dies with what it holds
+	if len(good) > 0 && !calm && rand.IntN(2) == 0 { // work takes time, and a worker dies with what it holds
 		<-time.After(time.Duration(rand.IntN(150)) * time.Millisecond)
 	}
 	rand.Shuffle(len(good), func(i, j int) { good[i], good[j] = good[j], good[i] })
