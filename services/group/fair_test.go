@@ -63,10 +63,10 @@ func TestHotKeyLeavesTheOthersDelay(t *testing.T) {
 }
 
 // delays are those from the append of each record of the other keys to the work on it, in order; backlog is what is left of the hot key. Five seconds, a
-// record each millisecond, ten workers, two milliseconds of work for a record.
+// record each millisecond, four workers, two milliseconds of work for a record.
 func delays(t *testing.T, hot bool) (ds []time.Duration, backlog int) {
 	within(t, group.Config{}, func(t *testing.T, x *table) {
-		const workers, work, records = 10, 2 * time.Millisecond, 5000
+		const workers, work, records = 4, 2 * time.Millisecond, 5000
 		var mu sync.Mutex
 		came := map[int64]time.Time{} // by offset, of the others
 		quit := make(chan struct{})
