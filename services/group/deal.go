@@ -11,11 +11,14 @@ func (g *Group) deal(w *Worker, bytes int) {
 	if room <= 0 {
 		return
 	}
-	others := g.idle.count + g.coming
-	if w.idle {
+	others := g.free.count + g.idle.count + g.coming
+	if w.line != nil {
 		others--
 	}
 	share := (g.ready + others) / (others + 1)
+	if w.held.count > 0 { // what it takes now waits behind that, and need not where others have nothing to do
+		share = min(share, g.ready-g.free.count-g.promised)
+	}
 	now := g.now()
 	due := now + int64(w.start.AckTimeout)
 	for size := 0; room > 0 && size < bytes; room-- {
@@ -127,10 +130,13 @@ const again = int64(20 * time.Millisecond)
 func (g *Group) rouse() { g.wakeIdle(g.ready - g.coming) }
 
 func (g *Group) wakeIdle(n int) {
+	for ; n > 0 && g.free.first != nil; n-- {
+		g.free.first.wake()
+	}
 	for ; n > 0 && g.idle.first != nil; n-- {
 		g.idle.first.wake()
 	}
-	if g.ready > 0 && g.idle.first != nil {
+	if g.ready > 0 && g.free.count+g.idle.count > 0 {
 		g.arm(g.now() + again)
 	}
 }
@@ -144,7 +150,19 @@ func (g *Group) roused(w *Worker) {
 		w.wake()
 		return
 	}
-	g.idle.push(w)
+	g.rest(w)
+}
+
+// rest puts a worker that found nothing in the line where it belongs.
+func (g *Group) rest(w *Worker) {
+	line := &g.idle
+	if w.held.count == 0 {
+		line = &g.free
+	}
+	if w.line != line {
+		w.line.remove(w)
+		line.push(w)
+	}
 }
 
 // release takes a delivery from its worker; the item is then in no list.

@@ -29,9 +29,12 @@ type Group struct {
 	lanes      map[Partition]*lane
 	workers    map[*Worker]struct{}
 	lanesReady laneLine
-	ready      int // what stands in the lines of lanes: keys, and records without order
-	idle       workerLine
-	coming     int // workers that were woken and have not pulled yet
+	ready      int        // what stands in the lines of lanes: keys, and records without order
+	free       workerLine // idle workers that hold nothing
+	idle       workerLine // and those that hold something
+	coming     int        // workers that were woken and have not pulled yet
+	promised   int        // of what is ready: for those of them that held nothing, for a while
+	promisedAt int64      // the first of it
 	later      delays
 	armed      int64 // when the clock looks next
 	undealt    int   // records that wait
@@ -215,8 +218,11 @@ func (g *Group) tick() {
 	if len(g.later) > 0 {
 		next = min(next, g.later[0].at)
 	}
+	if now-g.promisedAt >= again {
+		g.promised = 0 // they had their time
+	}
 	g.wakeIdle(g.ready)
-	if g.ready > 0 && g.idle.first != nil {
+	if g.ready > 0 && g.free.count+g.idle.count > 0 {
 		next = min(next, now+again)
 	}
 	if n := g.stuckFronts(now); n > 0 {

@@ -29,20 +29,21 @@ type Worker struct {
 	signal chan struct{}
 
 	// guarded by Group.mu
-	held    holding
-	oldest  *item // that it holds
-	newest  *item
-	tag     int64
-	own     line // queues of which it holds a record: nobody else may have what comes next
-	other   bool // whose turn it is: its own or others'
-	gaps    []Gap
-	asleep  bool // its last Pull found nothing
-	idle    bool // it stands in Group.idle
-	woken   bool // it was woken since its last Pull
-	before  *Worker
-	after   *Worker
-	closed  bool
-	deliver []Delivery // scratch of Pull
+	held     holding
+	oldest   *item // that it holds
+	newest   *item
+	tag      int64
+	own      line // queues of which it holds a record: nobody else may have what comes next
+	other    bool // whose turn it is: its own or others'
+	gaps     []Gap
+	asleep   bool        // its last Pull found nothing
+	line     *workerLine // in which it waits to be woken; nil: it does not
+	woken    bool        // it was woken since its last Pull
+	promised bool        // and counts in Group.promised
+	before   *Worker
+	after    *Worker
+	closed   bool
+	deliver  []Delivery // scratch of Pull
 }
 
 // Settings are those in force, defaults filled in.
@@ -80,9 +81,9 @@ func (w *Worker) Pull(bytes int) (Pulled, error) {
 	}
 	p.Deliveries = w.deliver
 	if w.asleep = len(p.Deliveries) == 0 && len(p.Gaps) == 0; w.asleep && w.held.count < w.start.MaxInFlight {
-		g.idle.push(w)
+		g.rest(w)
 	} else {
-		g.idle.remove(w)
+		w.line.remove(w)
 	}
 	g.rouse()
 	return p, nil
@@ -154,7 +155,7 @@ func (w *Worker) Close() {
 	}
 	w.came()
 	w.closed = true
-	g.idle.remove(w)
+	w.line.remove(w)
 	for w.oldest != nil {
 		g.giveBack(w.oldest, workerEnded, "the worker ended", 0)
 	}
@@ -167,11 +168,19 @@ func (w *Worker) Close() {
 }
 
 func (w *Worker) wake() {
-	w.group.idle.remove(w)
+	g := w.group
+	if w.line == &g.free {
+		if g.promised == 0 {
+			g.promisedAt = g.now()
+		}
+		w.promised = true
+		g.promised++
+	}
+	w.line.remove(w)
 	w.asleep = false
 	if !w.woken {
 		w.woken = true
-		w.group.coming++
+		g.coming++
 	}
 	select {
 	case w.signal <- struct{}{}:
@@ -185,6 +194,10 @@ func (w *Worker) came() {
 		w.woken = false
 		w.group.coming--
 	}
+	if w.promised {
+		w.promised = false
+		w.group.promised = max(w.group.promised-1, 0)
+	}
 }
 
 // tell keeps a gap for it.
@@ -196,17 +209,15 @@ func (w *Worker) tell(gap Gap) {
 	w.wake()
 }
 
-// workerLine is the list of workers that wait for something to do.
+// workerLine is a list of workers that wait for something to do.
 type workerLine struct {
 	first, last *Worker
 	count       int
 }
 
+// push puts a worker that stands in no line at the end of this one.
 func (ws *workerLine) push(w *Worker) {
-	if w.idle {
-		return
-	}
-	w.idle, w.before, w.after = true, ws.last, nil
+	w.line, w.before, w.after = ws, ws.last, nil
 	if ws.last == nil {
 		ws.first = w
 	} else {
@@ -216,8 +227,9 @@ func (ws *workerLine) push(w *Worker) {
 	ws.count++
 }
 
+// remove takes a worker out of its line, if it stands in one.
 func (ws *workerLine) remove(w *Worker) {
-	if !w.idle {
+	if ws == nil {
 		return
 	}
 	if w.before == nil {
@@ -230,6 +242,6 @@ func (ws *workerLine) remove(w *Worker) {
 	} else {
 		w.after.before = w.before
 	}
-	w.idle, w.before, w.after = false, nil, nil
+	w.line, w.before, w.after = nil, nil, nil
 	ws.count--
 }
