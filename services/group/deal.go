@@ -123,21 +123,39 @@ func (g *Group) place(q *queue) {
 	}
 }
 
-// again is when idle workers are woken once more if what others were woken for is still there: those may be busy with sending.
+// again is when more idle workers are woken if what others were woken for is still there: those may be busy with sending.
 const again = int64(20 * time.Millisecond)
 
-// rouse wakes as many idle workers as there are things to take, for which nobody was woken yet.
-func (g *Group) rouse() { g.wakeIdle(g.ready - g.coming) }
-
-func (g *Group) wakeIdle(n int) {
+// rouse wakes as many idle workers as there are things to take, for which nobody was woken yet: first those that hold nothing, to which so much is
+// promised for a while.
+func (g *Group) rouse() {
+	n := g.ready - g.coming
 	for ; n > 0 && g.free.first != nil; n-- {
+		g.free.first.promise()
 		g.free.first.wake()
 	}
 	for ; n > 0 && g.idle.first != nil; n-- {
 		g.idle.first.wake()
 	}
-	if g.ready > 0 && g.free.count+g.idle.count > 0 {
-		g.arm(g.now() + again)
+	if g.ready > 0 && g.free.count+g.idle.count > 0 && g.wakeBy == never {
+		g.wakeBy = g.now() + again
+		g.arm(g.wakeBy)
+	}
+}
+
+// rouseMore wakes others for what was not taken in time, of either kind: whoever comes first may have it. Each time they are more, so that it takes
+// few turns to get past many that do not come.
+func (g *Group) rouseMore() {
+	g.wakeBy = never
+	for n := g.ready + g.coming; n > 0 && g.ready > 0; n-- {
+		switch {
+		case g.free.first != nil:
+			g.free.first.wake()
+		case g.idle.first != nil:
+			g.idle.first.wake()
+		default:
+			return
+		}
 	}
 }
 

@@ -44,6 +44,49 @@ func TestPartitionsHaveTurns(t *testing.T) {
 	})
 }
 
+// Who holds something leaves what is new to those who hold nothing and were woken for it, for a while.
+func TestHoldersLeaveWhatIsNewToTheIdle(t *testing.T) {
+	within(t, group.Config{}, func(t *testing.T, x *table) {
+		busy := x.join(nil)
+		defer busy.Close()
+		g := x.assigned(1, "hot")
+		if got := pull(t, busy); len(got) != 1 {
+			t.Fatalf("got %v", got)
+		}
+		idle := x.join(nil)
+		defer idle.Close()
+		for _, w := range []*group.Worker{busy, idle} { // both wait now
+			if got := pull(t, w); len(got) != 0 {
+				t.Fatalf("got %v", got)
+			}
+		}
+		feed(g, 1, 1, "b")
+		if got := pull(t, busy); len(got) != 0 {
+			t.Errorf("got %v, want nothing: another was woken, and has nothing to do", got)
+		}
+		if got := pull(t, idle); !slices.Equal(got, []int64{1}) {
+			t.Errorf("got %v, want what it was woken for", got)
+		}
+		idle.Ack(nil, 1<<40)
+		if got := pull(t, idle); len(got) != 0 {
+			t.Fatalf("got %v", got)
+		}
+		feed(g, 2, 1, "c")
+		if got := pull(t, busy); len(got) != 0 {
+			t.Errorf("got %v, want nothing", got)
+		}
+		time.Sleep(time.Second) // the other does not come
+		select {
+		case <-busy.Signal():
+		default:
+			t.Error("nobody was woken for what the other did not take")
+		}
+		if got := pull(t, busy); !slices.Equal(got, []int64{2}) {
+			t.Errorf("got %v, want what nobody came for", got)
+		}
+	})
+}
+
 // A key with nine tenths of the records, which takes longer than they come, delays none of the others while its backlog is below the window: each is
 // worked on as soon as it would be without. That goes for workers that take what they may hold, and work on it one after the other, too.
 func TestHotKeyLeavesTheOthersDelay(t *testing.T) {

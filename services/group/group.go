@@ -34,7 +34,8 @@ type Group struct {
 	idle       workerLine // and those that hold something
 	coming     int        // workers that were woken and have not pulled yet
 	promised   int        // of what is ready: for those of them that held nothing, for a while
-	promisedAt int64      // the first of it
+	promisedBy int64      // the end of it; never: there is none
+	wakeBy     int64      // when idle workers are woken for what others did not take; never: there is no need
 	later      delays
 	armed      int64 // when the clock looks next
 	undealt    int   // records that wait
@@ -54,7 +55,7 @@ func newGroup(cfg *Config, s Settings, c *counts) *Group {
 	return &Group{
 		cfg: cfg, settings: s, base: time.Now(), seed: maphash.MakeSeed(), counts: c,
 		kick: make(chan struct{}, 1), graves: make(chan struct{}, 1), left: make(chan struct{}),
-		lanes: map[Partition]*lane{}, workers: map[*Worker]struct{}{}, armed: never,
+		lanes: map[Partition]*lane{}, workers: map[*Worker]struct{}{}, armed: never, promisedBy: never, wakeBy: never,
 	}
 }
 
@@ -218,13 +219,14 @@ func (g *Group) tick() {
 	if len(g.later) > 0 {
 		next = min(next, g.later[0].at)
 	}
-	if now-g.promisedAt >= again {
-		g.promised = 0 // they had their time
+	if g.promisedBy <= now {
+		g.promised, g.promisedBy = 0, never // they had their time
 	}
-	g.wakeIdle(g.ready)
-	if g.ready > 0 && g.free.count+g.idle.count > 0 {
-		next = min(next, now+again)
+	if g.wakeBy <= now {
+		g.rouseMore()
 	}
+	g.rouse() // for what is not delayed any more
+	next = min(next, g.promisedBy, g.wakeBy)
 	if n := g.stuckFronts(now); n > 0 {
 		next = min(next, now+int64(time.Second))
 	}

@@ -229,7 +229,7 @@ func (w *world) advance(d time.Duration) {
 		time.Sleep(next.Sub(now))
 		w.settle()
 	}
-	const rest = 30 * time.Millisecond // for those who were woken, and then for others
+	const rest = 90 * time.Millisecond // for those who were woken, and then for more, and more
 	if w.happens(rest) {
 		return
 	}

@@ -169,13 +169,6 @@ func (w *Worker) Close() {
 
 func (w *Worker) wake() {
 	g := w.group
-	if w.line == &g.free {
-		if g.promised == 0 {
-			g.promisedAt = g.now()
-		}
-		w.promised = true
-		g.promised++
-	}
 	w.line.remove(w)
 	w.asleep = false
 	if !w.woken {
@@ -188,6 +181,17 @@ func (w *Worker) wake() {
 	}
 }
 
+// promise keeps something of what is ready for a worker that is about to be woken.
+func (w *Worker) promise() {
+	g := w.group
+	if g.promised == 0 {
+		g.promisedBy = g.now() + again
+		g.arm(g.promisedBy)
+	}
+	w.promised = true
+	g.promised++
+}
+
 // came is called when it pulls, or ends.
 func (w *Worker) came() {
 	if w.asleep = false; w.woken {
@@ -196,7 +200,9 @@ func (w *Worker) came() {
 	}
 	if w.promised {
 		w.promised = false
-		w.group.promised = max(w.group.promised-1, 0)
+		if w.group.promised = max(w.group.promised-1, 0); w.group.promised == 0 {
+			w.group.promisedBy = never
+		}
 	}
 }
 
