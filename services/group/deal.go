@@ -137,7 +137,10 @@ func (g *Group) rouse() {
 	for ; n > 0 && g.idle.first != nil; n-- {
 		g.idle.first.wake()
 	}
-	if g.ready > 0 && g.free.count+g.idle.count > 0 && g.wakeBy == never {
+	switch {
+	case g.ready == 0:
+		g.wakeBy = never // it was taken: what comes next has its own time
+	case g.wakeBy == never && g.free.count+g.idle.count > 0:
 		g.wakeBy = g.now() + again
 		g.arm(g.wakeBy)
 	}

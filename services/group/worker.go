@@ -39,7 +39,7 @@ type Worker struct {
 	asleep   bool        // its last Pull found nothing
 	line     *workerLine // in which it waits to be woken; nil: it does not
 	woken    bool        // it was woken since its last Pull
-	promised bool        // and counts in Group.promised
+	promised int64       // and counts in Group.promised while this is its Group.promisedBy
 	before   *Worker
 	after    *Worker
 	closed   bool
@@ -188,22 +188,23 @@ func (w *Worker) promise() {
 		g.promisedBy = g.now() + again
 		g.arm(g.promisedBy)
 	}
-	w.promised = true
+	w.promised = g.promisedBy
 	g.promised++
 }
 
 // came is called when it pulls, or ends.
 func (w *Worker) came() {
+	g := w.group
 	if w.asleep = false; w.woken {
 		w.woken = false
-		w.group.coming--
+		g.coming--
 	}
-	if w.promised {
-		w.promised = false
-		if w.group.promised = max(w.group.promised-1, 0); w.group.promised == 0 {
-			w.group.promisedBy = never
+	if w.promised == g.promisedBy && g.promised > 0 {
+		if g.promised--; g.promised == 0 {
+			g.promisedBy = never
 		}
 	}
+	w.promised = 0
 }
 
 // tell keeps a gap for it.
