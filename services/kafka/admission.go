@@ -26,7 +26,8 @@ const (
 	batchFrame   = 128       // of a batch
 	aloneTime    = time.Minute
 	suspectAfter = 500 * time.Millisecond
-	// leaderPatience is for how long a partition may be without a leader, or its leader without an answer, until publishing there is refused.
+	// leaderPatience is for how long a partition may be without a leader, its leader without an answer, or all of Kafka away, until publishing
+	// there is refused.
 	leaderPatience = 2 * time.Second
 	// newPatience is the same for a partition that was added just now: its leader comes by and by, and librdkafka hears of it later.
 	newPatience = 15 * time.Second
@@ -92,6 +93,7 @@ type admission struct {
 	waiting int64
 	handed  int64
 	closed  bool
+	away    time.Time // since when no broker answers; zero: one does
 }
 
 type laneID struct {
@@ -164,7 +166,7 @@ func (a *admission) enter(p *pending, caller string, info *topicInfo, now time.T
 	}
 	l := a.lane(laneID{p.topic, p.partition}, info, now)
 	l.used, l.limit = now, p.settings.maxBytes
-	if why := l.gone(now); why != nil {
+	if why := l.gone(now, a.away); why != nil {
 		return why
 	}
 	f := l.flows[caller]
@@ -331,7 +333,7 @@ func (l *lane) rotate() {
 // open says whether a lane's next record may be handed over.
 func (a *admission) open(l *lane, p *pending, now time.Time) bool {
 	switch {
-	case l.leader < 0:
+	case l.leader < 0 || !a.away.IsZero():
 		return false // so that it can still be refused
 	case l.handed == 0:
 		return a.handed < 2*a.bytes

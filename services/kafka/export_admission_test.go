@@ -89,6 +89,9 @@ func (a *Admission) Tick(now time.Time) (gone, late int, suspects []string) {
 	return gone, late, suspects
 }
 
+// Reach is reach.
+func (a *Admission) Reach(up bool, now time.Time) { a.a.reach(up, now) }
+
 // Learn is learn, of one topic.
 func (a *Admission) Learn(topic string, now time.Time, leaders ...int32) {
 	a.a.learn([]topicInfo{{name: topic, count: int32(len(leaders)), leaders: leaders, at: now}}, now)

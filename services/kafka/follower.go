@@ -353,7 +353,7 @@ func (f *follower) unavailable(p *followed) {
 func (f *follower) failure(e confluent.Error) {
 	f.m.errors.Inc()
 	if e.Code() == confluent.ErrAllBrokersDown {
-		f.client.health.down(e)
+		f.client.health.down(errNoBroker)
 		for _, p := range f.parts {
 			f.unavailable(p)
 		}

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -8,6 +9,9 @@ import (
 
 // healthGrace is for how long an answer outweighs questions that failed later.
 const healthGrace = 5 * time.Second
+
+// errNoBroker is librdkafka's "2/2 brokers are down", which counts an address of -kafka and the broker found there as two.
+var errNoBroker = errors.New("none of its brokers can be reached")
 
 // Health is the state of the connection to Kafka.
 type Health struct {

@@ -20,9 +20,12 @@ func (l *lane) age(now time.Time) time.Duration {
 }
 
 // gone says why publishing here is refused at once; nil: it is not. What is with librdkafka goes on being tried, so an answer ends it, or
-// another leader. Where nothing is, one record tries.
-func (l *lane) gone(now time.Time) *cause {
+// another leader. Where nothing is, one record tries, unless all of Kafka is away: librdkafka would keep it until its time is over, and nobody
+// could say then that it was not sent. away is since when it is.
+func (l *lane) gone(now, away time.Time) *cause {
 	switch {
+	case !away.IsZero() && now.Sub(away) >= leaderPatience:
+		return &unavailable
 	case now.Before(l.young):
 		return nil
 	case l.missing:
@@ -63,6 +66,19 @@ func (a *admission) learn(infos []topicInfo, now time.Time) {
 		}
 	}
 	a.signal()
+}
+
+// reach takes whether any broker of Kafka answers.
+func (a *admission) reach(up bool, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case !up && a.away.IsZero():
+		a.away = now
+	case up && !a.away.IsZero():
+		a.away = time.Time{}
+		a.signal()
+	}
 }
 
 // answered counts a record out that librdkafka has told the outcome of. acked: it was acknowledged; settled: the broker has judged it.
@@ -124,7 +140,7 @@ func (a *admission) tick(now time.Time) (refused []*pending, causes []*cause, su
 	defer a.mu.Unlock()
 	doubtful := map[string]bool{}
 	for id, l := range a.lanes {
-		why := l.gone(now)
+		why := l.gone(now, a.away)
 		for _, f := range l.flows {
 			for len(f.queue) > 0 && (why != nil || f.queue[0].late(now)) {
 				p := a.pop(f)
@@ -139,7 +155,7 @@ func (a *admission) tick(now time.Time) (refused []*pending, causes []*cause, su
 			delete(a.lanes, id)
 			continue
 		}
-		if l.leader < 0 || l.age(now) >= suspectAfter || l.missing {
+		if l.leader < 0 || l.age(now) >= suspectAfter || l.missing || !a.away.IsZero() && len(l.turns) > 0 {
 			doubtful[id.topic] = true
 		}
 	}

@@ -148,6 +148,7 @@ func (p *producer) meet(ctx context.Context, topic string, info *topicInfo) {
 // hand hands over what has its turn. librdkafka takes it without blocking.
 func (p *producer) hand(now time.Time) {
 	i := p.update(p.live.Load(), now)
+	p.admission.reach(p.client.health.get().Up, now)
 	if p.admission.take(now, i, &p.taken) {
 		p.admission.signal()
 	}
@@ -172,6 +173,7 @@ func (p *producer) hand(now time.Time) {
 
 // tick refuses what waits for a leader that is gone, or has waited too long, and has leaders in doubt looked for.
 func (p *producer) tick(now time.Time) {
+	p.admission.reach(p.client.health.get().Up, now)
 	refused, causes, suspects := p.admission.tick(now)
 	for i, r := range refused {
 		if causes[i] != nil {
@@ -284,7 +286,7 @@ func (p *producer) failure(i *instance, e confluent.Error) {
 		default:
 		}
 	case e.Code() == confluent.ErrAllBrokersDown:
-		p.client.health.down(e)
+		p.client.health.down(errNoBroker)
 	default:
 		p.log.Info("producer error", "code", e.Code().String(), "error", e)
 	}
