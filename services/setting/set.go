@@ -167,6 +167,12 @@ func (s *Set) Where(name string) string {
 	return ""
 }
 
+// Given says that a setting was set, to whatever value, and is not the default.
+func (s *Set) Given(name string) bool {
+	x := s.find(name)
+	return x != nil && x.from.kind != fromDefault
+}
+
 func (s *Set) find(name string) *setting {
 	for x := range s.each {
 		if x.name == name {

@@ -288,3 +288,23 @@ func TestOnLoopback(t *testing.T) {
 		}
 	}
 }
+
+func TestOneListener(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"127.0.0.1:1", "127.0.0.1:1", true},
+		{"localhost:1", "127.0.0.1:1", true},
+		{":1", "127.0.0.1:1", true},
+		{"127.0.0.1:1", "[::]:1", true},
+		{"127.0.0.1:1", "127.0.0.1:2", false},
+		{"127.0.0.1:1", "127.0.0.2:1", false},
+		{"127.0.0.1:0", "127.0.0.1:0", false},
+		{"nowhere", "nowhere", false}, // told by itself
+	} {
+		if got := setting.OneListener(c.a, c.b); got != c.want {
+			t.Errorf("%s and %s: got %t", c.a, c.b, got)
+		}
+	}
+}

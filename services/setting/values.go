@@ -180,6 +180,26 @@ func OnLoopback(addr string) bool {
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
+// OneListener says that two addresses of listeners are one, so that the second could not be bound: the same port of the same host, or of all hosts.
+// Port 0 is another one each time.
+func OneListener(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	if errA != nil || errB != nil || portA != portB || portA == "0" {
+		return false
+	}
+	plain := func(host string) string {
+		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+			return ""
+		} else if host == "localhost" {
+			return "127.0.0.1"
+		}
+		return host
+	}
+	hostA, hostB = plain(hostA), plain(hostB)
+	return hostA == hostB || hostA == "" || hostB == ""
+}
+
 type list struct {
 	to    *[]string
 	given *bool

@@ -22,17 +22,18 @@ const (
 
 // Config is all that can be set. Each field is a setting: a flag, an environment variable, a line of a file; see package setting.
 type Config struct {
-	Listen       string
-	OpsListen    string
-	Insecure     bool
-	Upstreams    []string
-	MemoryBudget size.Bytes
-	SlowAfter    time.Duration
-	Edge         edge.Config
-	maxMessage   size.Bytes // Edge.MaxMessageBytes, as it is set
-	Trace        trace.Config
-	LogLevel     string
-	LogFormat    string
+	Listen        string
+	OpsListen     string
+	Insecure      bool
+	Upstreams     []string
+	MemoryBudget  size.Bytes
+	SlowAfter     time.Duration
+	Edge          edge.Config
+	maxMessage    size.Bytes // Edge.MaxMessageBytes, as it is set
+	sessionsAsked bool       // -max-sessions is no default
+	Trace         trace.Config
+	LogLevel      string
+	LogFormat     string
 }
 
 func defaultConfig() Config {
@@ -120,6 +121,7 @@ func configure(args, environ []string) (Config, *setting.Set, setting.Action, []
 		return c, s, action, nil
 	}
 	c.Edge.MaxMessageBytes = int64(c.maxMessage)
+	c.sessionsAsked = s.Given("max-sessions")
 	problems = append(problems, c.problems(s)...)
 	if c.Trace.On() {
 		problems = append(problems, trace.CheckEnvironment(environ)...)
@@ -136,6 +138,9 @@ func (c *Config) problems(s *setting.Set) []error {
 	problem := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !c.Insecure && !setting.OnLoopback(c.Listen) {
 		problem("-listen %q%s: anybody who reaches it could read and publish; keep it on 127.0.0.1, or add -insecure if the network is trusted", c.Listen, s.Where("listen"))
+	}
+	if setting.OneListener(c.Listen, c.OpsListen) {
+		problem("-listen %q%s and -ops-listen %q%s: both are one address; move one to another port", c.Listen, s.Where("listen"), c.OpsListen, s.Where("ops-listen"))
 	}
 	if len(c.Upstreams) == 0 {
 		problem("-upstream \"\"%s: want the address of a service, such as http://127.0.0.1:7070", s.Where("upstream"))

@@ -69,6 +69,8 @@ func TestConfigurationsAreRefused(t *testing.T) {
 		{"-listen :8080", []string{"-listen", `":8080"`, "-insecure"}},
 		{"-listen [::]:8080", []string{"-listen", "-insecure"}},
 		{"-listen example.com:8080", []string{"-listen", "-insecure"}},
+		{"-ops-listen 127.0.0.1:8080", []string{`-listen "127.0.0.1:8080"`, `-ops-listen "127.0.0.1:8080"`, "another port"}},
+		{"-ops-listen 0.0.0.0:8080", []string{"-listen", "-ops-listen", "another port"}},
 		{"-ops-listen nowhere", []string{"-ops-listen", `"nowhere"`, "127.0.0.1:8081"}},
 		{"-insecure=2", []string{"-insecure", "true or false"}},
 		{"-upstream 127.0.0.1:7070", []string{"-upstream", `"127.0.0.1:7070"`, "http://host:port"}},

@@ -18,8 +18,8 @@ const (
 )
 
 // fitDescriptors lowers what the edge lets in to what the process may have open (RLIMIT_NOFILE, which Go has raised to its hard limit). A connection
-// beyond would wait in the kernel's queue for somebody else's end, without an answer.
-func fitDescriptors(ctx context.Context, cfg *edge.Config, services int, logger *slog.Logger) error {
+// beyond would wait in the kernel's queue for somebody else's end, without an answer. Where somebody asked for more, not the default, it warns.
+func fitDescriptors(ctx context.Context, cfg *edge.Config, asked bool, services int, logger *slog.Logger) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("open files: %w", err)
@@ -36,8 +36,13 @@ func fitDescriptors(ctx context.Context, cfg *edge.Config, services int, logger 
 	cfg.MaxHandshakes = min(cfg.MaxHandshakes, room/8)
 	cfg.MaxRequests = min(cfg.MaxRequests, room/8)
 	cfg.MaxSessions = min(cfg.MaxSessions, room-cfg.MaxHandshakes-cfg.MaxRequests)
-	if cfg.MaxSessions < wanted {
-		logger.WarnContext(ctx, "-max-sessions cannot be reached: each socket is an open file; raise ulimit -n, or lower it",
+	switch level := slog.LevelInfo; {
+	case cfg.MaxSessions == wanted:
+	case asked:
+		level = slog.LevelWarn
+		fallthrough
+	default:
+		logger.LogAttrs(ctx, level, "-max-sessions cannot be reached: each socket is an open file; raise ulimit -n, or lower it",
 			slog.Int("max_sessions", wanted), slog.Int("reachable", cfg.MaxSessions), slog.Uint64("open_files", limit.Cur))
 	}
 	return nil

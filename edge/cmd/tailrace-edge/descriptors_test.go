@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"tailrace.dev/tailrace/edge"
 )
 
@@ -22,7 +24,7 @@ func TestFewOpenFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	child := exec.Command("sh", "-c", `ulimit -n 128 && exec "$0" "$@"`, self, "-tailrace-edge.main", "--",
-		"-log-format", "text", "-listen", "127.0.0.1:0", "-ops-listen", "127.0.0.1:0", "-upstream", newService(t))
+		"-max-sessions", "18000", "-log-format", "text", "-listen", "127.0.0.1:0", "-ops-listen", "127.0.0.1:0", "-upstream", newService(t))
 	log := &logBook{}
 	child.Stderr = log
 	if err := child.Start(); err != nil {
@@ -92,10 +94,30 @@ func TestSettingsThatFitStay(t *testing.T) {
 	cfg.MaxSessions, cfg.MaxHandshakes, cfg.MaxRequests = 20, 10, 10
 	want := cfg
 	log := &logBook{}
-	if err := fitDescriptors(context.Background(), &cfg, 1, slog.New(slog.NewTextHandler(log, nil))); err != nil {
+	if err := fitDescriptors(context.Background(), &cfg, true, 1, slog.New(slog.NewTextHandler(log, nil))); err != nil {
 		t.Fatal(err)
 	}
 	if cfg.MaxSessions != want.MaxSessions || cfg.MaxHandshakes != want.MaxHandshakes || cfg.MaxRequests != want.MaxRequests || log.String() != "" {
 		t.Errorf("got %+v, log %s", cfg, log)
+	}
+}
+
+// TestTheDefaultAdapts: what nobody asked for is lowered to what is reachable, and told without a warning.
+func TestTheDefaultAdapts(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	for asked, level := range map[bool]string{false: "INFO", true: "WARN"} {
+		cfg := edge.DefaultConfig()
+		cfg.MaxSessions = int(min(limit.Cur, 10_000_000))
+		wanted := cfg.MaxSessions
+		log := &logBook{}
+		if err := fitDescriptors(context.Background(), &cfg, asked, 1, slog.New(slog.NewTextHandler(log, nil))); err != nil {
+			t.Fatal(err)
+		}
+		if cfg.MaxSessions >= wanted || !has(log.String(), "level="+level, "ulimit -n") {
+			t.Errorf("asked for: %t: got %d of %d sessions, log %s", asked, cfg.MaxSessions, wanted, log)
+		}
 	}
 }

@@ -85,7 +85,7 @@ func written(err error) int {
 
 // serve runs all parts until ctx ends or one of them fails, then stops them in order: readiness, sockets, hub, feeds, ops.
 func serve(ctx context.Context, cfg *Config, logger *slog.Logger) error {
-	if err := fitDescriptors(ctx, &cfg.Edge, len(cfg.Upstreams), logger); err != nil {
+	if err := fitDescriptors(ctx, &cfg.Edge, cfg.sessionsAsked, len(cfg.Upstreams), logger); err != nil {
 		return err
 	}
 	l, err := listen(ctx, cfg)

@@ -160,6 +160,9 @@ func (c *Config) problems(s *setting.Set) []error {
 	if !c.Insecure && !setting.OnLoopback(c.Listen) {
 		problem("-listen %q%s: anybody who reaches it could read and publish; keep it on 127.0.0.1, or add -insecure if the network is trusted", c.Listen, s.Where("listen"))
 	}
+	if setting.OneListener(c.Listen, c.OpsListen) {
+		problem("-listen %q%s and -ops-listen %q%s: both are one address; move one to another port", c.Listen, s.Where("listen"), c.OpsListen, s.Where("ops-listen"))
+	}
 	if c.DataDir != "" && !c.Embedded() {
 		problem("-kafka.data-dir %q%s: it belongs to the embedded broker, but -kafka is %q; leave it out, or use -kafka %s", c.DataDir, s.Where("kafka.data-dir"), c.Kafka.Bootstrap, embeddedKafka)
 	}
