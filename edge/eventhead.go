@@ -79,7 +79,7 @@ func (s *Server) judgePage(r *http.Request, methods ...string) *refused {
 	case r.Host == "":
 		return &refused{status: http.StatusBadRequest, text: "no Host"}
 	case !access.HostAllowed(r.Host, s.cfg.AllowedHosts):
-		return &refused{status: http.StatusMisdirectedRequest, text: "this host is not served here"}
+		return &refused{status: http.StatusMisdirectedRequest, text: misdirected}
 	case !known && r.Method != http.MethodOptions:
 		return &refused{http.StatusMethodNotAllowed, "allowed are " + allowed, http.Header{"Allow": {allowed}}}
 	case !originAllowed(r, s.cfg.AllowedOrigins):

@@ -8,6 +8,10 @@ import (
 	"strings"
 )
 
+// misdirected is told to who came under a name that is not this edge's, with 421: a page whose name was rebound to our address, or everybody, where
+// a name of our own was not set.
+const misdirected = "this edge is not served under this Host, but under localhost, loopback addresses and the names in its -allowed-hosts"
+
 // originAllowed says whether a request may come from the page that its Origin header names: of the same host, or an allowed one. Without
 // the header it does not come from a browser's page (RFC 6455, section 10.2).
 func originAllowed(r *http.Request, allowed []string) bool {

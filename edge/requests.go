@@ -122,7 +122,7 @@ func (q *requests) answer(w http.ResponseWriter, r *http.Request) {
 	case isPublish(r):
 		q.srv.post(w, r)
 	case !access.HostAllowed(r.Host, q.srv.cfg.AllowedHosts):
-		http.Error(w, "this host is not served here", http.StatusMisdirectedRequest)
+		http.Error(w, misdirected, http.StatusMisdirectedRequest)
 	default:
 		q.srv.rest.ServeHTTP(w, r)
 	}

@@ -215,7 +215,7 @@ func (s *Server) judge(r *http.Request) *refused {
 	case r.Host == "":
 		return bad("no Host")
 	case !access.HostAllowed(r.Host, s.cfg.AllowedHosts):
-		return &refused{status: http.StatusMisdirectedRequest, text: "this host is not served here"}
+		return &refused{status: http.StatusMisdirectedRequest, text: misdirected}
 	case !hasToken(r.Header["Upgrade"], "websocket") || !hasToken(r.Header["Connection"], "upgrade"):
 		return bad("not a WebSocket upgrade")
 	case !slices.Equal(r.Header["Sec-Websocket-Version"], []string{"13"}):
