@@ -1,5 +1,5 @@
 # Two commands are enough to begin: `make run` shows Tailrace live, `make test` proves it. `make help` lists the rest.
-# `run` and `build` need Go and a C compiler. The other targets bring their tools into .tmp and, as root on Debian, install what is
+# `run` and `build` need Linux, Go and a C compiler. The other targets bring their tools into .tmp and, as root on Debian, install what is
 # missing; elsewhere they say in one line what to install.
 
 SHELL := bash
@@ -42,10 +42,13 @@ COUNT := go run .ci/count.go
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-run: build ## start a service with a broker inside, and an edge; prints the page's address. KAFKA=host:9092 reads yours, PAGE=host:port moves the page
+run: ## start a service with a broker inside, and an edge; prints the page's address. KAFKA=host:9092 reads yours, PAGE=host:port moves the page
+	@.ci/run-both.sh check
+	@$(MAKE) build
 	@exec .ci/run-both.sh $(KAFKA)
 
 build: ## build both binaries into .tmp/bin (the first time takes about a minute)
+	@[[ $$(go env GOOS) == linux ]] || { echo "Tailrace runs on Linux only, its edge uses epoll: build it there, or in a container" >&2; exit 1; }
 	@cc=$$(go env CC); [[ $$(go env CGO_ENABLED) == 1 ]] && command -v "$${cc%% *}" >/dev/null || \
 		{ echo "librdkafka needs cgo: install a C compiler such as gcc (Go looks for $$cc), and leave CGO_ENABLED alone" >&2; exit 1; }
 	@echo "building tailrace and tailrace-edge"

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package ops
+
+// The first line of a build elsewhere says why it fails.
+type _ Tailrace_runs_on_Linux_only
