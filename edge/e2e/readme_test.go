@@ -15,7 +15,8 @@ import (
 )
 
 // TestReadmeExamples runs the commands that README.md and edge/README.md show, as they stand, but for the addresses. An example is a line of a fenced sh
-// block that begins with curl, printf or buf; a fenced go block is a whole program.
+// block that begins with curl, printf or buf; a fenced go block is a whole program; a fenced js block of README.md is what somebody types into the console
+// of the page, and logs something with records.
 func TestReadmeExamples(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -58,7 +59,50 @@ func TestReadmeExamples(t *testing.T) {
 		out, err := runExample(t, exec.Command(binary), 5*time.Second)
 		checkExample(t, program, out, err)
 	}
-	proof(t, "%d commands and %d programs of README.md did what they say", len(shell), len(programs))
+	scripts := jsFence.FindAllStringSubmatch(string(text), -1)
+	if len(scripts) < 2 {
+		t.Errorf("README.md shows %d scripts, want a socket that subscribes and one that consumes", len(scripts))
+	}
+	b := openTab(t, "http://"+strings.Replace(p.ws, "localhost", "127.0.0.1", 1)+"/")
+	for _, script := range scripts {
+		evaluate[bool](b, `window.logged = []; console.log = (...all) => window.logged.push(all.join(' ')); true`)
+		evaluate[bool](b, script[1]+"\n;true")
+		b.await("what the script of README.md logs: "+script[1], `window.logged.some((line) => line.includes('alder'))`)
+	}
+	proof(t, "%d commands, %d programs and %d scripts of README.md did what they say", len(shell), len(programs), len(scripts))
+}
+
+// TestReadmeNamesTests: each test that README.md names as the proof of a guarantee is there.
+func TestReadmeNamesTests(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{}
+	for _, pattern := range []string{"../../services/*/*_test.go", "../../services/cmd/*/*_test.go", "../*/*_test.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(source, -1) {
+				there[string(name[1])] = true
+			}
+		}
+	}
+	names := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(text), -1)
+	if len(names) < 10 {
+		t.Errorf("README.md names %d tests", len(names))
+	}
+	for _, name := range names {
+		if !there[name] {
+			t.Errorf("README.md names %s, which is nowhere", name)
+		}
+	}
 }
 
 // localise puts the addresses of this pair in the place of the defaults.
@@ -68,6 +112,8 @@ func (p *pair) localise(text string) string {
 }
 
 var fence = regexp.MustCompile("(?ms)^```(sh|bash|shell|console|go)\n(.*?)^```$")
+
+var jsFence = regexp.MustCompile("(?ms)^```js\n(.*?)^```$")
 
 // examples returns the commands, continued lines joined, and the programs.
 func examples(readme string) (shell, programs []string) {
