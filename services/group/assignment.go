@@ -20,6 +20,7 @@ func (g *Group) Assign(places []Place) {
 		g.lanes[at.Partition] = l
 		g.counts.lanes.Add(1)
 	}
+	g.later.forget()
 }
 
 // Append takes what was read of a partition, in order. What comes of a partition that is not assigned, and what was here before, is left out.
@@ -127,6 +128,7 @@ func (g *Group) Revoke(ctx context.Context, ps []Partition) []Place {
 		fronts = append(fronts, Place{Partition: l.id, Offset: offset, Epoch: epoch})
 		g.drop(l, revoked)
 	}
+	g.later.forget()
 	return fronts
 }
 
@@ -139,6 +141,7 @@ func (g *Group) Lose(ps []Partition) {
 			g.drop(l, lost)
 		}
 	}
+	g.later.forget()
 }
 
 // halt deals nothing more of a lane.
@@ -150,7 +153,7 @@ func (g *Group) halt(l *lane) {
 	}
 }
 
-// drop lets a lane go, and what is held of it.
+// drop lets a lane go, and what is held of it. What it has in Group.later is the caller's to forget, once for all that it drops.
 func (g *Group) drop(l *lane, how outcome) {
 	g.halt(l)
 	l.gone = true

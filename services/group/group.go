@@ -159,6 +159,7 @@ func (g *Group) serve(ctx context.Context, cluster Cluster) {
 	for _, l := range g.lanes {
 		g.drop(l, lost)
 	}
+	g.later.forget()
 	g.wakeAll()
 	g.mu.Unlock()
 	end()
@@ -254,7 +255,6 @@ func (g *Group) due(d delay) {
 		d.queue.timed = false
 		g.withdraw(d.queue)
 		g.place(d.queue)
-	case d.item.lane.gone:
 	case d.item.state == delayed:
 		if d.item.lane.leaving {
 			return

@@ -24,7 +24,10 @@ type table struct {
 func within(t *testing.T, cfg group.Config, do func(t *testing.T, x *table)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStill()
-		cfg.Cluster, cfg.DeadLetters = s, s
+		cfg.Cluster = s
+		if cfg.DeadLetters == nil {
+			cfg.DeadLetters = s
+		}
 		x := &table{still: s, t: t, groups: group.New(cfg)}
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan struct{})
@@ -280,5 +283,24 @@ func TestGapsAreTold(t *testing.T) {
 			t.Errorf("got %v", got)
 		}
 		w.Close()
+	})
+}
+
+// A tag that is named twice in one ack or nack counts once, and is not refused.
+func TestTagsThatAreNamedTwice(t *testing.T) {
+	within(t, group.Config{}, func(t *testing.T, x *table) {
+		w := x.join(func(s *group.Start) { s.MaxAttempts = 2 })
+		defer w.Close()
+		x.assigned(3)
+		pull(t, w)
+		if got := w.Ack([]int64{1, 9, 1, 2, 9, 2}, 2); !slices.Equal(got, []int64{9, 9}) {
+			t.Errorf("got %v refused", got)
+		}
+		if got := w.Nack([]int64{3, 2, 3}, 0, "no"); !slices.Equal(got, []int64{2}) {
+			t.Errorf("got %v refused", got)
+		}
+		if got := pull(t, w); !slices.Equal(got, []int64{2}) { // it failed once
+			t.Errorf("got %v", got)
+		}
 	})
 }

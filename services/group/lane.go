@@ -27,7 +27,7 @@ type item struct {
 	attempts int    // deliveries
 	failures int    // of them, those that count
 	reason   string // of the last failure
-	named    bool   // by the nack that is being looked at
+	named    bool   // by the ack or nack that is being looked at
 
 	// While a worker holds it.
 	worker *Worker

@@ -103,6 +103,11 @@ func (w *world) finish() {
 			}
 		}
 	}
+	for _, p := range w.procs {
+		if n := p.member.Delayed(); n != 0 {
+			w.fatal("%s keeps %d delays", p.name, n)
+		}
+	}
 	for _, o := range w.workers {
 		o.Close()
 	}

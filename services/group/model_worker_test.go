@@ -111,12 +111,15 @@ func (w *world) find(o *worker, r *group.Record) (*life, *fate) {
 	return nil, nil
 }
 
-// tags picks some that the worker holds, some that it held, and one of the future.
+// tags picks some that the worker holds, some of them twice, some that it held, and one of the future.
 func (w *world) tags(o *worker) []int64 {
 	var tags []int64
 	for _, tag := range slices.Sorted(maps.Keys(o.what)) {
 		if w.random.IntN(2) == 0 {
 			tags = append(tags, tag)
+		}
+		if w.random.IntN(10) == 0 {
+			tags = append(tags, tag, tag)
 		}
 	}
 	if w.random.IntN(4) == 0 && o.tag > 0 {
@@ -124,6 +127,16 @@ func (w *world) tags(o *worker) []int64 {
 	}
 	w.random.Shuffle(len(tags), func(i, j int) { tags[i], tags[j] = tags[j], tags[i] })
 	return tags
+}
+
+// notHeld are the tags that a worker does not hold: those that it holds may be named twice.
+func notHeld(o *worker, tags []int64) (not []int64) {
+	for _, tag := range tags {
+		if o.what[tag] == nil {
+			not = append(not, tag)
+		}
+	}
+	return not
 }
 
 func (w *world) ack() {
@@ -141,12 +154,10 @@ func (w *world) ack() {
 func (w *world) ackBy(o *worker, tags []int64, upTo int64) {
 	w.note("%s: ack %v up to %d", o.proc.name, tags, upTo)
 	refused := o.Ack(tags, upTo)
-	var want []int64
+	want := notHeld(o, tags)
 	for _, tag := range tags {
 		if f := o.what[tag]; f != nil {
 			w.done(f)
-		} else {
-			want = append(want, tag)
 		}
 	}
 	for tag, f := range o.what {
@@ -173,13 +184,11 @@ func (w *world) nack() {
 	delay := time.Duration(w.random.IntN(3)) * 700 * time.Millisecond
 	w.note("%s: nack %v delay %v", o.proc.name, tags, delay)
 	refused := o.Nack(tags, delay, "not today")
-	var want []int64
+	want := notHeld(o, tags)
 	named := map[*fate]bool{}
 	for _, tag := range tags {
-		if f := o.what[tag]; f != nil && !named[f] {
+		if f := o.what[tag]; f != nil {
 			named[f] = true
-		} else {
-			want = append(want, tag)
 		}
 	}
 	for f := range named {

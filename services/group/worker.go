@@ -44,6 +44,7 @@ type Worker struct {
 	after    *Worker
 	closed   bool
 	deliver  []Delivery // scratch of Pull
+	named    []*item    // scratch of Ack and Nack
 }
 
 // Settings are those in force, defaults filled in.
@@ -90,18 +91,16 @@ func (w *Worker) Pull(bytes int) (Pulled, error) {
 }
 
 // Ack ends deliveries: those with these tags, in any order, and all with a tag up to upTo (0: none). It returns the tags that this worker does not
-// hold, which had no effect.
-func (w *Worker) Ack(tags []int64, upTo int64) (notHeld []int64) {
+// hold, which had no effect; one that it holds and that is named twice is not among them.
+func (w *Worker) Ack(tags []int64, upTo int64) []int64 {
 	g := w.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, tag := range tags {
-		if it := w.held.get(tag); it != nil {
-			g.finish(it, acked)
-		} else {
-			notHeld = append(notHeld, tag)
-		}
+	named, notHeld := w.find(tags)
+	for _, it := range named {
+		g.finish(it, acked)
 	}
+	clear(named) // it is kept
 	for w.oldest != nil && w.oldest.tag <= upTo {
 		g.finish(w.oldest, acked)
 	}
@@ -110,23 +109,17 @@ func (w *Worker) Ack(tags []int64, upTo int64) (notHeld []int64) {
 }
 
 // Nack gives deliveries back, to be delivered again after a delay, or to become dead letters. Under OrderByKey later ones of their keys go with
-// them, and are not counted as failed. It returns the tags that this worker does not hold, which had no effect.
-func (w *Worker) Nack(tags []int64, delay time.Duration, reason string) (notHeld []int64) {
+// them, and are not counted as failed. It returns what Ack does.
+func (w *Worker) Nack(tags []int64, delay time.Duration, reason string) []int64 {
 	g := w.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(reason) > MaxReason {
 		reason = reason[:MaxReason]
 	}
-	named := make([]*item, 0, len(tags))
-	for _, tag := range tags {
-		it := w.held.get(tag)
-		if it == nil || it.named {
-			notHeld = append(notHeld, tag)
-			continue
-		}
-		it.named, it.reason = true, reason
-		named = append(named, it)
+	named, notHeld := w.find(tags)
+	for _, it := range named {
+		it.reason = reason
 	}
 	after := g.now() + int64(min(max(delay, 0), MaxDelay))
 	for _, it := range named {
@@ -134,8 +127,25 @@ func (w *Worker) Nack(tags []int64, delay time.Duration, reason string) (notHeld
 			g.giveBack(it, nacked, reason, after)
 		}
 	}
+	clear(named)
 	g.roused(w)
 	return notHeld
+}
+
+// find names what has these tags, each once, and returns the tags that nothing has.
+func (w *Worker) find(tags []int64) (named []*item, notHeld []int64) {
+	named = w.named[:0]
+	for _, tag := range tags {
+		switch it := w.held.get(tag); {
+		case it == nil:
+			notHeld = append(notHeld, tag)
+		case !it.named:
+			it.named = true
+			named = append(named, it)
+		}
+	}
+	w.named = named
+	return named, notHeld
 }
 
 // Held is how many deliveries it holds.
