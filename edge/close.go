@@ -30,6 +30,17 @@ func (r *reason) comeBack() bool {
 	return c == 1001 || c == 1005 || c == 1006 || c >= 1011 && c <= 1015 || c >= 4000 && c <= 4499
 }
 
+// lost says that the client did not leave, nor was sent away for a reason of ours: it vanished, hangs, or talks nonsense. What it was working on may
+// be why.
+func (r *reason) lost() bool {
+	switch r {
+	case &endClientEOF, &endNetwork, &endNoLife, &endStalled, &endSlowMessage,
+		&endProtocol, &endBinary, &endText, &endInvalidUTF8, &endMessageTooBig, &endBadFrame, &endBadBinary:
+		return true
+	}
+	return false
+}
+
 // The one table of reasons and close codes. The client's own code stands in the log's cause where the client closed.
 var (
 	endClientClose = reason{Name: "client_close", Code: ws.StatusNormalClosure, Initiator: byClient}

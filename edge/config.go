@@ -29,9 +29,9 @@ type Consumer interface {
 	// OpenConsume makes a worker, which has to have started at by. tell gets the messages of its stream one after the other, from another goroutine, and
 	// then, once, why it is over. While it blocks, nothing more is received. send queues an ack or a nack, and never waits; it is false where too many
 	// wait. waiting is about how many bytes those that wait take. hangUp says that the caller is gone: what was queued is sent, then what the worker
-	// holds is free; tell must not block from then on. When ctx ends, so does all.
+	// holds is free, and counts as failed if the caller was lost; tell must not block from then on. The end of ctx hangs up, too.
 	OpenConsume(ctx context.Context, start *tailracev1.ConsumeStart, by time.Time, tell func(m *wirev1.ConsumeResponse, err error)) (
-		send func(m *tailracev1.ConsumeRequest) bool, waiting func() int, hangUp func())
+		send func(m *tailracev1.ConsumeRequest) bool, waiting func() int, hangUp func(lost bool))
 }
 
 // Config of a Server. Start from DefaultConfig.

@@ -30,7 +30,7 @@ type consume struct {
 	acks    int // bytes of acks and nacks that wait for the service, as charged for
 	send    func(m *tailracev1.ConsumeRequest) bool
 	waiting func() int
-	hangUp  func()
+	hangUp  func(lost bool)
 	next    chan struct{} // one slot: another message may come
 	over    chan struct{} // closed when nobody takes any more
 	message *wirev1.ConsumeResponse
@@ -263,14 +263,14 @@ func (w *worker) forgetWork(c *consume) {
 			break
 		}
 	}
-	w.disband(c)
+	w.disband(c, false)
 }
 
-// disband hangs up: what the worker holds is dealt to others at once.
-func (w *worker) disband(c *consume) {
+// disband hangs up: what the worker holds is dealt to others at once, and has failed if its client was lost.
+func (w *worker) disband(c *consume, lost bool) {
 	close(c.over)
 	c.span.End("") // finishWork has said why, if it was an error
-	c.hangUp()
+	c.hangUp(lost)
 	c.message, c.rest = nil, nil
 	w.srv.input.keep(c.s, -c.cost-c.acks)
 }

@@ -33,11 +33,12 @@ type opened struct {
 	sent  []*tailracev1.ConsumeRequest
 	taken int
 	gone  bool
+	lost  bool
 	full  bool
 }
 
 func (c *consumer) OpenConsume(_ context.Context, _ *tailracev1.ConsumeStart, _ time.Time, tell func(*wirev1.ConsumeResponse, error)) (
-	send func(*tailracev1.ConsumeRequest) bool, waiting func() int, hangUp func(),
+	send func(*tailracev1.ConsumeRequest) bool, waiting func() int, hangUp func(lost bool),
 ) {
 	o := &opened{of: c, tell: tell}
 	c.mu.Lock()
@@ -57,10 +58,10 @@ func (c *consumer) OpenConsume(_ context.Context, _ *tailracev1.ConsumeStart, _ 
 				n += proto.Size(m)
 			}
 			return n
-		}, func() {
+		}, func(lost bool) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			o.gone = true
+			o.gone, o.lost = true, lost
 		}
 }
 
@@ -163,7 +164,7 @@ func startConsuming(t *testing.T, cfg edge.Config) (*rig, *consumer) {
 	return r, c
 }
 
-// Whatever ends a session lets go of what its workers hold, also one whose socket takes nothing.
+// Whatever ends a session lets go of what its workers hold, also one whose socket takes nothing. Only a client that was lost may have failed.
 func TestEverySessionEndLetsGo(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, r *rig, c *client){
 		"close": func(t *testing.T, _ *rig, c *client) {
@@ -203,6 +204,11 @@ func TestEverySessionEndLetsGo(t *testing.T) {
 			o.says(flood...)
 			end(t, r, c)
 			await(t, "what it held is free", o.left)
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			if want := name == "fin" || name == "reset" || name == "stall"; o.lost != want {
+				t.Errorf("lost: got %v, want %v", o.lost, want)
+			}
 		})
 	}
 }

@@ -71,7 +71,7 @@ func (w *worker) beginEnd(s *session, r *reason, cause string) bool {
 	}
 	s.subs = nil
 	for _, c := range s.work {
-		w.disband(c)
+		w.disband(c, r.lost())
 	}
 	s.work = nil
 	w.forgetPublishes(s)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	wirev1 "tailrace.dev/tailrace/gen/tailrace/wire/v1"
@@ -23,6 +25,8 @@ const (
 	maxAckTags     = 10_000 // in one ack, as the service has it
 	// partingTime is how long a worker that ends may take to send its last acks.
 	partingTime = time.Second
+	// lastTag is one that no service deals: its refusal says that all before it was looked at.
+	lastTag = 1 << 52
 	// silence is when a service that says nothing is given up; it has a heartbeat of 15 s.
 	silence = 50 * time.Second
 )
@@ -48,20 +52,25 @@ type work struct {
 	reasons int // bytes of those of waiting
 	started bool
 	closed  bool
+	failed  bool // the caller was lost
 }
 
 // OpenConsume makes a worker of a group, which has to have started at by. tell gets the messages of its stream one after the other, from another
 // goroutine, and then, once, why it is over: hub.ErrUnavailable, hub.ErrDraining (start again), *hub.LimitError, *hub.GroupSettingsError,
 // *hub.ForbiddenError and what else a service refuses. While it blocks, nothing more is received: so the caller holds at most one message, and the service
 // notices. send queues an ack or a nack, and never waits; it is false where too many wait already. hangUp says that the caller is gone: what was
-// queued is sent, then the service deals what the worker holds to others; tell must not block any more. waiting is about how many bytes the acks and nacks
-// take that wait. When ctx ends, so does all.
+// queued is sent, then the service deals what the worker holds to others; tell must not block any more. If the caller was lost, the service counts that as a
+// failure of all that the worker holds, else not. waiting is about how many bytes the acks and nacks take that wait. The end of ctx hangs up, in order.
 func (s *Source) OpenConsume(ctx context.Context, start *tailracev1.ConsumeStart, by time.Time, tell func(m *wirev1.ConsumeResponse, err error)) (
-	send func(m *tailracev1.ConsumeRequest) bool, waiting func() int, hangUp func(),
+	send func(m *tailracev1.ConsumeRequest) bool, waiting func() int, hangUp func(lost bool),
 ) {
 	w := &work{source: s, start: start, tell: tell, wake: make(chan struct{}, 1), by: by}
-	w.ctx, w.cancel = context.WithCancel(ctx)
-	s.running.Go(w.run)
+	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	stopped := context.AfterFunc(ctx, func() { w.hangUp(false) })
+	s.running.Go(func() {
+		defer stopped()
+		w.run()
+	})
 	return w.send, w.size, w.hangUp
 }
 
@@ -108,9 +117,13 @@ func (w *work) merge(m *tailracev1.Ack) bool {
 	return true
 }
 
-func (w *work) hangUp() {
+func (w *work) hangUp(lost bool) {
 	w.mu.Lock()
-	w.closed = true
+	if w.closed {
+		w.mu.Unlock()
+		return
+	}
+	w.closed, w.failed = true, lost
 	parts := w.started && !w.start.GetAutoAck()
 	w.mu.Unlock()
 	if !parts {
@@ -156,6 +169,13 @@ func (w *work) begun() bool {
 	return w.started
 }
 
+// lost says that the caller is gone, and not in order.
+func (w *work) lost() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failed
+}
+
 // stream opens a stream and uses it until it is over, and says why that is.
 func (w *work) stream() error {
 	ctx, cancel := context.WithCancel(w.ctx)
@@ -170,8 +190,13 @@ func (w *work) stream() error {
 		cancel() // wakes the sender
 	})
 	if w.hand(ctx, s) {
-		_ = s.CloseRequest() // what the service needs to end it
-		<-ctx.Done()         // it has, or the time for that is over
+		if w.lost() {
+			// A reset tells the service that its worker was lost, but it would overtake the last acks.
+			_ = s.Send(&tailracev1.ConsumeRequest{Event: &tailracev1.ConsumeRequest_Ack{Ack: &tailracev1.Ack{Tags: []int64{lastTag}}}})
+		} else {
+			_ = s.CloseRequest() // what the service needs to end it
+		}
+		<-ctx.Done() // it has, or the time for that is over
 	}
 	// net/http's HTTP/2 client does not see the end of ctx while the request's body may still grow.
 	_ = s.CloseRequest()
@@ -241,7 +266,16 @@ func (w *work) receive(s *consumeStream, cancel context.CancelFunc) error {
 		w.mu.Lock()
 		w.started = true
 		w.mu.Unlock()
+		if e, ok := m.GetEvent().(*wirev1.ConsumeResponse_AckRefused); ok && w.lost() && last(e.AckRefused) {
+			cancel()
+		}
 		w.tell(m, nil)
 		quiet.Reset(silence)
 	}
+}
+
+// last says whether an encoded tailrace.v1.AckRefused has lastTag.
+func last(refused []byte) bool {
+	m := &tailracev1.AckRefused{}
+	return proto.Unmarshal(refused, m) == nil && slices.Contains(m.GetTags(), lastTag)
 }

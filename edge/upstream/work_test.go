@@ -28,12 +28,12 @@ type toldWork struct {
 
 func consumeAt(t *testing.T, s *upstream.Source, start *tailracev1.ConsumeStart, wait time.Duration) (w *toldWork, send func(*tailracev1.ConsumeRequest) bool, hangUp func()) {
 	t.Helper()
-	w, send, _, hangUp = consumeCounted(t, s, start, wait)
-	return w, send, hangUp
+	w, send, _, end := consumeCounted(t, s, start, wait)
+	return w, send, func() { end(false) }
 }
 
 func consumeCounted(t *testing.T, s *upstream.Source, start *tailracev1.ConsumeStart, wait time.Duration) (
-	w *toldWork, send func(*tailracev1.ConsumeRequest) bool, waiting func() int, hangUp func(),
+	w *toldWork, send func(*tailracev1.ConsumeRequest) bool, waiting func() int, hangUp func(lost bool),
 ) {
 	t.Helper()
 	w = &toldWork{make(chan *wirev1.ConsumeResponse), make(chan error, 2)}
@@ -49,14 +49,14 @@ func consumeCounted(t *testing.T, s *upstream.Source, start *tailracev1.ConsumeS
 		}
 	})
 	hung := false
-	hangUp = func() {
+	hangUp = func(lost bool) {
 		if !hung {
 			hung = true
 			close(gone)
-			end()
+			end(lost)
 		}
 	}
-	t.Cleanup(hangUp)
+	t.Cleanup(func() { hangUp(false) })
 	return w, send, waiting, hangUp
 }
 
@@ -136,7 +136,7 @@ func TestConsumeSaysAllBeforeItEnds(t *testing.T) {
 			t.Fatalf("ack %d was refused", tag+1)
 		}
 	}
-	hangUp()
+	hangUp(false)
 	select {
 	case got := <-heard:
 		if len(got) != 200 || !slices.IsSorted(got) {
@@ -147,6 +147,62 @@ func TestConsumeSaysAllBeforeItEnds(t *testing.T) {
 	}
 	if n := waiting(); n != 0 {
 		t.Errorf("%d bytes wait after all was sent", n)
+	}
+}
+
+// Where the client was lost the stream is reset, so that the service counts a failure; but its acks arrive before that.
+func TestConsumeWhoseClientWasLost(t *testing.T) {
+	svc := newScript(t)
+	heard := make(chan []int64, 1)
+	ended := make(chan error, 1)
+	svc.consumes = []consuming{func(ctx context.Context, s *worker) error {
+		_, err := s.Receive()
+		if err := errors.Join(err, s.Send(workStarted()), s.Send(delivery(1))); err != nil {
+			return err
+		}
+		var tags []int64
+		for {
+			m, err := s.Receive()
+			if err != nil {
+				heard <- tags
+				ended <- err
+				return err
+			}
+			for _, tag := range m.GetAck().GetTags() {
+				if tag < 1000 {
+					tags = append(tags, tag)
+					continue
+				}
+				if ctx.Err() != nil {
+					t.Error("the reset came before the acks")
+				}
+				refused := &tailracev1.ConsumeResponse_AckRefused{AckRefused: &tailracev1.AckRefused{Tags: []int64{tag}}}
+				if err := s.Send(&tailracev1.ConsumeResponse{Event: refused}); err != nil {
+					return err
+				}
+			}
+		}
+	}}
+	w, send, _, hangUp := consumeCounted(t, newSource(t, nil, svc.address), groupStart(), patience)
+	if w.next(t).GetStarted() == nil || w.next(t).GetDeliveries() == nil {
+		t.Error("got other messages")
+	}
+	for tag := range int64(200) {
+		if !send(ackOf(tag + 1)) {
+			t.Fatalf("ack %d was refused", tag+1)
+		}
+	}
+	hangUp(true)
+	select {
+	case got := <-heard:
+		if len(got) != 200 {
+			t.Errorf("got %v", got)
+		}
+	case <-time.After(patience):
+		t.Fatal("the service was not told the end")
+	}
+	if err := <-ended; errors.Is(err, io.EOF) {
+		t.Error("it was half-closed, want a reset")
 	}
 }
 

@@ -247,15 +247,17 @@ func (g *Group) done(it *item, how outcome) {
 	it.record = nil
 }
 
-// giveBack takes a delivery back that failed, to be delivered again not before a time. Under OrderByKey those of its key behind it come along: what
-// is delivered again must not be overtaken.
+// giveBack takes a delivery back, to be delivered again not before a time: it failed, unless its worker has left in order. Under OrderByKey those of
+// its key behind it come along: what is delivered again must not be overtaken.
 func (g *Group) giveBack(it *item, how outcome, reason string, notBefore int64) {
 	q := it.queue
 	g.counts.settle(how)
 	if q.loose {
 		g.release(it)
-		it.failures++
-		it.reason = reason
+		if how != workerLeft {
+			it.failures++
+			it.reason = reason
+		}
 		switch {
 		case it.failures >= g.settings.MaxAttempts:
 			g.die(it)
@@ -273,7 +275,7 @@ func (g *Group) giveBack(it *item, how outcome, reason string, notBefore int64) 
 	for last := false; !last; {
 		t := q.heldLast
 		last = t == it
-		failed := last || t.named
+		failed := (last || t.named) && how != workerLeft
 		g.release(t)
 		if failed {
 			t.failures++

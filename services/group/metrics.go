@@ -17,13 +17,14 @@ const (
 	nacked
 	timedOut
 	workerEnded
+	workerLeft
 	revoked
 	lost
 	dead
 	outcomes // how many
 )
 
-var outcomeNames = [outcomes]string{"acked", "nacked", "timeout", "worker_ended", "revoked", "lost", "dead_letter"}
+var outcomeNames = [outcomes]string{"acked", "nacked", "timeout", "worker_ended", "worker_left", "revoked", "lost", "dead_letter"}
 
 // counts are those of all groups.
 type counts struct {

@@ -22,10 +22,22 @@ func (w *world) end() {
 		return
 	}
 	w.note("%s: worker ends", o.proc.name)
-	o.Close()
+	if w.random.IntN(3) == 0 {
+		o.Leave()
+		w.left(o)
+	} else {
+		o.Close()
+		for len(o.what) > 0 {
+			w.fail(o, slices.Min(slices.Collect(maps.Keys(o.what))), nil, 0)
+		}
+	}
 	w.gone(o)
-	for len(o.what) > 0 {
-		w.fail(o, slices.Min(slices.Collect(maps.Keys(o.what))), nil, 0)
+}
+
+// left is a worker that ended in order: nothing that it held has failed.
+func (w *world) left(o *worker) {
+	for _, f := range o.what {
+		w.free(f)
 	}
 }
 

@@ -155,19 +155,28 @@ func (w *Worker) Held() int {
 	return w.held.count
 }
 
-// Close ends the worker; what it holds is dealt to others at once. It may be called again.
-func (w *Worker) Close() {
+// Leave ends the worker in order: what it holds is dealt to others at once, and has not failed. It may be called again.
+func (w *Worker) Leave() { w.end(workerLeft) }
+
+// Close ends a worker that was lost: what it holds is dealt to others at once, and counts as failed, since that may be why. Where it has left it does
+// nothing; while the process drains it is Leave. It may be called again.
+func (w *Worker) Close() { w.end(workerEnded) }
+
+func (w *Worker) end(how outcome) {
 	g := w.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if w.closed {
 		return
 	}
+	if g.draining {
+		how = workerLeft
+	}
 	w.came()
 	w.closed = true
 	w.line.remove(w)
 	for w.oldest != nil {
-		g.giveBack(w.oldest, workerEnded, "the worker ended", 0)
+		g.giveBack(w.oldest, how, "the worker ended", 0)
 	}
 	delete(g.workers, w)
 	if len(g.workers) == 0 {

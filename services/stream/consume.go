@@ -65,7 +65,17 @@ func (s *Server) work(
 	cancel()
 	_ = c.rc.SetReadDeadline(time.Unix(1, 0)) // ends a Receive that is under way
 	receiving.Wait()
+	if leaves(ctx, w.Settings().AutoAck, err) {
+		w.Leave()
+	}
 	return err
+}
+
+// leaves says whether a worker whose stream ends so has left in order, so that what it holds has not failed: it half-closed its request, or this process
+// drains. A reset, or a connection that was lost, may be the work of a record; but not of one that was still to be handed over, which is all that
+// a worker with auto_ack holds.
+func leaves(ctx context.Context, autoAck bool, err error) bool {
+	return err == nil || errors.Is(err, hub.ErrDraining) || autoAck && ctx.Err() != nil
 }
 
 // consumeStart receives the first message, which has to come soon.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,7 +24,10 @@ import (
 )
 
 // oneLog is a group.Cluster with one partition of "orders", and a group.DeadLetters that takes everything.
-type oneLog struct{ members chan *group.Group }
+type oneLog struct {
+	members chan *group.Group
+	buried  atomic.Int32
+}
 
 func (*oneLog) Check(_ context.Context, topics []string) error {
 	if !slices.Equal(topics, []string{"orders"}) {
@@ -39,7 +43,10 @@ func (l *oneLog) Join(ctx context.Context, _ group.Settings, g *group.Group) err
 	return nil
 }
 
-func (*oneLog) Bury(_ context.Context, _ group.Letter, done func(error)) { done(nil) }
+func (l *oneLog) Bury(_ context.Context, _ group.Letter, done func(error)) {
+	l.buried.Add(1)
+	done(nil)
+}
 
 // startGroups is start with queue mode on a log of its own.
 func startGroups(t *testing.T, options ...option) (*service, *oneLog) {

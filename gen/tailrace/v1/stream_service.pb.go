@@ -1668,8 +1668,9 @@ type ConsumeStart struct {
 	MaxInFlight int32 `protobuf:"varint,4,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
 	// A delivery that is not acknowledged for this long is delivered again; default 30 s, from 1 s to 1 h.
 	AckTimeout *durationpb.Duration `protobuf:"bytes,5,opt,name=ack_timeout,json=ackTimeout,proto3" json:"ack_timeout,omitempty"`
-	// Failed deliveries of a record before it goes to the dead-letter topic; default 5, at most 1000. One that was taken back only because an earlier
-	// record of its key failed does not count.
+	// Failed deliveries of a record before it goes to the dead-letter topic; default 5, at most 1000. A delivery fails by a nack, by the ack timeout, and
+	// by the end of its stream, unless the worker half-closed it or the service drains. One that was taken back only because an earlier record of its key
+	// failed does not count.
 	MaxAttempts int32 `protobuf:"varint,6,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
 	// Topic for records that could not be processed; default "<topic>.dlq".
 	DeadLetterTopic string `protobuf:"bytes,7,opt,name=dead_letter_topic,json=deadLetterTopic,proto3" json:"dead_letter_topic,omitempty"`
@@ -2071,7 +2072,7 @@ func (x *Delivery) GetAttempt() int32 {
 // Ack marks deliveries as done.
 type Ack struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tags in any order.
+	// Tags in any order. One that is named twice counts once.
 	Tags []int64 `protobuf:"varint,1,rep,packed,name=tags,proto3" json:"tags,omitempty"`
 	// Every delivery with a tag up to this one; 0 is none.
 	UpTo          int64 `protobuf:"varint,2,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
@@ -2126,7 +2127,7 @@ func (x *Ack) GetUpTo() int64 {
 // Nack gives deliveries back.
 type Nack struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tags in any order.
+	// Tags in any order. One that is named twice counts once.
 	Tags []int64 `protobuf:"varint,1,rep,packed,name=tags,proto3" json:"tags,omitempty"`
 	// Wait this long before delivering again; default 0.
 	Delay *durationpb.Duration `protobuf:"bytes,2,opt,name=delay,proto3" json:"delay,omitempty"`
