@@ -58,7 +58,7 @@ var (
 
 	endDraining     = reason{Name: "draining", Code: 4000, Initiator: byServer, Text: "draining"}
 	endLagged       = reason{Name: "lagged", Code: 4001, Initiator: byServer, Text: "too slow for the policy fail"}
-	endUpstreamGone = reason{Name: "upstream_gone", Code: 4003, Initiator: byServer, Text: "service unavailable for too long"}
+	endUpstreamGone = reason{Name: "upstream_gone", Code: 4003, Initiator: byServer, Text: "the service, or Kafka behind it, is away"}
 	endNoLife       = reason{Name: "no_sign_of_life", Code: 4004, Initiator: byServer, Text: "no sign of life"}
 	endStalled      = reason{Name: "stalled", Code: 4004, Initiator: byServer, Text: "stalled"}
 	endTokenExpired = reason{Name: "token_expired", Code: 4006, Initiator: byServer, Text: "token expired"}

@@ -71,6 +71,9 @@ type Config struct {
 	Consumer Consumer
 	// UpstreamAvailable says whether the service can be reached; heartbeats tell where it cannot. It must not block. nil: always.
 	UpstreamAvailable func() bool
+	// UpstreamProblem says for people why what a client asked for is not to be had at the moment: the service is away, or what is behind it. It is
+	// called where the error does not say it, and must not block. nil: what the error says.
+	UpstreamProblem func() string
 
 	// Tracer makes spans of publishes and of subscriptions' first records; nil: there are none.
 	Tracer *trace.Tracer

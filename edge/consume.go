@@ -246,7 +246,7 @@ func (w *worker) leaveGroup(c *consume) {
 
 // finishWork tells why a consume is over.
 func (w *worker) finishWork(c *consume, err error) {
-	e := frame.ErrorOf("consume", c.id, err)
+	e := w.srv.explain(frame.ErrorOf("consume", c.id, err))
 	c.span.End(e.Reason)
 	if e.Code == "internal" {
 		w.srv.log.Error("consume failed", "session", c.s.name, "id", c.id, "cause", err)

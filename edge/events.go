@@ -116,7 +116,11 @@ func (w *worker) over(sb *subscription, err error) {
 	} else {
 		w.event(s, "error", nil)
 	}
-	w.end(s, r, err.Error())
+	cause := err.Error()
+	if e.Code == "unavailable" {
+		cause = e.Message
+	}
+	w.end(s, r, cause)
 }
 
 // endOfEvents is why a stream ends whose subscription has ended with an error.

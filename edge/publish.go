@@ -164,7 +164,7 @@ func (s *Server) refusalOf(session, id string, err error) *frame.Error {
 	if no, ok := errors.AsType[denied](err); ok {
 		return frame.Denied("publish", id, no.error)
 	}
-	e := frame.ErrorOf("publish", id, err)
+	e := s.explain(frame.ErrorOf("publish", id, err))
 	e.Outcome = "refused"
 	if e.Code == "internal" {
 		s.log.Error("publish failed", "session", session, "cause", err)

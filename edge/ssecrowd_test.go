@@ -245,6 +245,7 @@ func TestEventsFull(t *testing.T) {
 func TestEventsUnavailable(t *testing.T) {
 	cfg := config()
 	cfg.SubscribeTimeout = 100 * time.Millisecond
+	cfg.UpstreamProblem = func() string { return "Kafka is away" }
 	r := start(t, cfg)
 	r.src.CreateTopic("orders", 1)
 	r.src.SetUnavailable("orders", 0, true)
@@ -252,7 +253,7 @@ func TestEventsUnavailable(t *testing.T) {
 	if s.resp.StatusCode != http.StatusOK {
 		t.Fatal(s.resp.Status)
 	}
-	if _, m := s.expect(t, "error"); m.Reason != "UNAVAILABLE" || !m.Retryable || !m.Final {
+	if _, m := s.expect(t, "error"); m.Reason != "UNAVAILABLE" || !m.Retryable || !m.Final || m.Message != "Kafka is away" {
 		t.Errorf("%+v", m)
 	}
 	if _, m := s.expect(t, "goodbye"); fmt.Sprint(m.Code) != "4003" || len(m.ReconnectAfterMs) != 2 {

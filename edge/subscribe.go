@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"tailrace.dev/tailrace/edge/frame"
@@ -194,10 +195,23 @@ func (w *worker) errorOf(sb *subscription, err error) *frame.Error {
 		sb.span.End(e.Reason)
 		return e
 	}
-	e := frame.ErrorOf("subscribe", sb.id, err)
+	e := w.srv.explain(frame.ErrorOf("subscribe", sb.id, err))
 	sb.span.End(e.Reason)
 	if e.Code == "internal" {
 		w.srv.log.Error("subscription failed", "session", sb.s.name, "id", sb.id, "cause", err)
+	}
+	return e
+}
+
+// explain makes the text of an answer say what is away, for people who do not know what a source is.
+func (s *Server) explain(e *frame.Error) *frame.Error {
+	if e.Reason != "UNAVAILABLE" {
+		return e
+	}
+	if cause, ok := strings.CutPrefix(e.Message, hub.ErrUnavailable.Error()+": "); ok {
+		e.Message = cause
+	} else if s.cfg.UpstreamProblem != nil {
+		e.Message = s.cfg.UpstreamProblem()
 	}
 	return e
 }

@@ -41,6 +41,20 @@ var (
 	errMalformed = errors.New("malformed message")
 )
 
+// What clients are told where it is not the service that says it: where it is, and what failed, is the operator's.
+const (
+	lostText  = "the edge cannot reach the service at the moment"
+	kafkaText = "the service cannot reach Kafka, or all that was asked for of it, at the moment"
+)
+
+// Problem says for people why the service is of no use at the moment, given that it is not.
+func (s *Source) Problem() string {
+	if s.Available() {
+		return kafkaText
+	}
+	return lostText
+}
+
 // answer is what a service said of a call that failed.
 type answer struct {
 	reason   string // reasonLost, or empty, if it said nothing of its own
@@ -116,6 +130,8 @@ func (a *answer) hubError(topic string) error {
 		return hub.ErrUnimplemented
 	case reasonForbidden:
 		return fmt.Errorf("this edge may not: %s", a.text)
+	case reasonLost:
+		return fmt.Errorf("%w: %s", hub.ErrUnavailable, lostText)
 	default:
 		return fmt.Errorf("%w: %s", hub.ErrUnavailable, a.text)
 	}

@@ -112,7 +112,7 @@ func (h *groupsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case errors.Is(err, hub.ErrUnavailable):
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "the service does not answer", http.StatusServiceUnavailable)
+		http.Error(w, h.source.Problem(), http.StatusServiceUnavailable)
 	case errors.Is(err, hub.ErrUnimplemented):
 		http.Error(w, "the service has no groups", http.StatusNotImplemented)
 	case err != nil:

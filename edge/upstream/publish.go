@@ -58,7 +58,7 @@ func (s *Source) publish(ctx context.Context, m *tailracev1.PublishRequest) ([]*
 		if ctx.Err() == nil {
 			r.failed()
 		}
-		return nil, fmt.Errorf("%w: %w", hub.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: %s", hub.ErrUnavailable, lostText)
 	case a.reason == reasonDraining:
 		return nil, fmt.Errorf("%w: %s", hub.ErrUnavailable, a.text)
 	case a.reason == reasonLost:

@@ -81,7 +81,7 @@ func (h *topicsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case errors.Is(err, hub.ErrUnavailable):
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "the service does not answer", http.StatusServiceUnavailable)
+		http.Error(w, h.source.Problem(), http.StatusServiceUnavailable)
 	case errors.Is(err, hub.ErrUnknownTopic):
 		http.Error(w, "unknown topic", http.StatusNotFound)
 	case denied:

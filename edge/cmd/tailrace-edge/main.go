@@ -140,7 +140,7 @@ func assemble(ctx context.Context, cfg *Config, logger *slog.Logger) (*parts, er
 		MemoryBudget: int64(cfg.MemoryBudget), Linger: linger, SlowAfter: cfg.SlowAfter, Logger: logger, Registerer: registry,
 	})
 	sockets := cfg.Edge
-	sockets.UpstreamAvailable, sockets.Consumer = source.Available, source
+	sockets.UpstreamAvailable, sockets.UpstreamProblem, sockets.Consumer = source.Available, source.Problem, source
 	cfg.Trace.Service, cfg.Trace.Dial, cfg.Trace.Logger, cfg.Trace.Registerer = "tailrace-edge", otlp.Dial, logger, registry
 	if sockets.Tracer, err = trace.New(ctx, cfg.Trace); err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ const meanings = {
   1015: 'the TLS handshake failed',
   4000: 'the edge is shut down or replaced; another one has everything',
   4001: 'this reader was too slow',
-  4003: 'the edge had no service for too long',
+  4003: 'the service, or Kafka behind it, was away for too long',
   4004: 'nothing was heard for too long',
   4006: 'the token expired',
   4008: 'the connection was old enough',
