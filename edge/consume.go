@@ -69,6 +69,13 @@ func (w *worker) consume(s *session, op *frame.Consume) {
 			return
 		}
 	}
+	for _, topic := range hub.DeadLetterTopics(op.Start.GetTopics(), op.Start.GetDeadLetterTopic()) { // a nack may write there
+		ask := access.Request{Identity: s.identity, Action: access.ActionPublish, Topic: topic, Group: op.Start.GetGroup()}
+		if err := w.srv.allow(w.srv.ctx, ask); err != nil {
+			w.refuse(s, frame.Denied("consume", op.ID, fmt.Errorf("dead letters to %q: %w", topic, err)))
+			return
+		}
+	}
 	c := &consume{s: s, id: op.ID, span: w.traceConsume(s, op.Start), cost: opCost + proto.Size(op.Start), next: make(chan struct{}, 1), over: make(chan struct{})}
 	s.work = append(s.work, c)
 	c.send, c.waiting, c.hangUp = w.srv.cfg.Consumer.OpenConsume(c.span.In(w.srv.ctx), op.Start, time.Now().Add(w.srv.cfg.SubscribeTimeout), func(m *wirev1.ConsumeResponse, err error) {

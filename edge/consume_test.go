@@ -240,7 +240,7 @@ func TestConsumeWaitsForTheSocket(t *testing.T) {
 func TestConsumeIsAskedFor(t *testing.T) {
 	r, consumer := startConsuming(t, config())
 	r.edge.SetAllow(func(_ context.Context, ask access.Request) error {
-		if ask.Action == access.ActionConsume && ask.Group == "secret" {
+		if ask.Action == access.ActionConsume && ask.Group == "secret" || ask.Action == access.ActionPublish && ask.Topic == "bills.dlq" {
 			return fmt.Errorf("not %s of %s", ask.Group, ask.Topic)
 		}
 		return nil
@@ -250,6 +250,12 @@ func TestConsumeIsAskedFor(t *testing.T) {
 	c.say(t, `{"op":"consume","id":"q","topics":["orders"],"group":"secret"}`)
 	if m := c.expect(t, "error"); m.Reason != "FORBIDDEN" || !m.Final || m.Re != "consume" {
 		t.Errorf("got %s", m.raw)
+	}
+	for _, where := range []string{`"topics":["orders"],"deadLetter":"bills.dlq"`, `"topics":["orders","bills"]`} { // where it may not publish
+		c.say(t, `{"op":"consume","id":"q","group":"g",`+where+`}`)
+		if m := c.expect(t, "error"); m.Reason != "FORBIDDEN" || !m.Final || m.Re != "consume" {
+			t.Errorf("%s: got %s", where, m.raw)
+		}
 	}
 	for i, err := range []error{
 		hub.ErrUnavailable, hub.ErrDraining, hub.ErrUnimplemented, &hub.ForbiddenError{Problem: "not here"}, &hub.GroupSettingsError{Problem: "others"},

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+	"tailrace.dev/tailrace/services/hub"
 )
 
 // Bounds of a worker's requests, as in tailrace.v1.ConsumeStart, Ack and Nack.
@@ -61,6 +62,9 @@ func parseConsume(o *object) *Consume {
 		m.AckTimeout = durationpb.New(time.Duration(n) * time.Millisecond)
 	}
 	m.DeadLetterTopic, _ = o.text("deadLetter")
+	if problem := hub.DeadLetterProblem(m.GetTopics(), m.GetDeadLetterTopic()); problem != "" {
+		o.wrong("deadLetter", problem)
+	}
 	m.AutoAck, _ = o.truth("autoAck")
 	return c
 }
@@ -153,6 +157,8 @@ func (c *protoRequest) consume(m *tailracev1.ConsumeOp) *Consume {
 	number := func(n int32, field string, most int32) {
 		c.require(n >= 0 && n <= most, field, fmt.Sprintf("must be an integer from 1 to %d", most))
 	}
+	dead := hub.DeadLetterProblem(q.GetTopics(), q.GetDeadLetterTopic())
+	c.require(dead == "", "start.dead_letter_topic", dead)
 	number(q.GetMaxInFlight(), "start.max_in_flight", maxInFlight)
 	number(q.GetMaxAttempts(), "start.max_attempts", maxAttempts)
 	if d := q.GetAckTimeout(); d != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"tailrace.dev/tailrace/services/hub"
 )
 
 // Backoff of a dead letter that could not be stored.
@@ -56,7 +58,7 @@ func (g *Group) letter(it *item) (Letter, bool) {
 		return Letter{}, false
 	}
 	return Letter{
-		To: g.settings.deadLetter(it.lane.id.Topic), Partition: it.lane.id, Record: *it.record,
+		To: hub.DeadLetterTopic(it.lane.id.Topic, g.settings.DeadLetter), Partition: it.lane.id, Record: *it.record,
 		Group: g.settings.Group, Attempts: it.attempts, Reason: it.reason, Time: time.Now(),
 	}, true
 }

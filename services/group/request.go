@@ -38,7 +38,7 @@ type Settings struct {
 	Ordering Ordering
 	// MaxAttempts is how many deliveries of a record may fail before it becomes a dead letter. Default 5.
 	MaxAttempts int
-	// DeadLetter is the topic of dead letters; empty: that of the record with ".dlq" behind it.
+	// DeadLetter is the topic of dead letters, none of Topics; empty: that of the record with ".dlq" behind it.
 	DeadLetter string
 }
 
@@ -105,6 +105,7 @@ func (s Start) normal() (Start, error) {
 	s.Topics = slices.Clone(s.Topics)
 	slices.Sort(s.Topics)
 	s.Topics = slices.Compact(s.Topics)
+	dead := hub.DeadLetterProblem(s.Topics, s.DeadLetter)
 	for _, c := range []struct {
 		ok             bool
 		field, problem string
@@ -117,7 +118,7 @@ func (s Start) normal() (Start, error) {
 		{s.MaxInFlight >= 1 && s.MaxInFlight <= MaxMaxInFlight, "max_in_flight", fmt.Sprintf("must be from 1 to %d", MaxMaxInFlight)},
 		{s.MaxAttempts >= 1 && s.MaxAttempts <= MaxMaxAttempts, "max_attempts", fmt.Sprintf("must be from 1 to %d", MaxMaxAttempts)},
 		{s.AckTimeout >= MinAckTimeout && s.AckTimeout <= MaxAckTimeout, "ack_timeout", fmt.Sprintf("must be from %v to %v", MinAckTimeout, MaxAckTimeout)},
-		{s.DeadLetter == "" || !slices.Contains(s.Topics, s.DeadLetter), "dead_letter_topic", "is one of the topics: its records would go round for ever"},
+		{dead == "", "dead_letter_topic", dead},
 	} {
 		if !c.ok {
 			return s, &hub.InvalidError{Field: c.field, Problem: c.problem}
@@ -129,12 +130,4 @@ func (s Start) normal() (Start, error) {
 func (s *Settings) equal(o *Settings) bool {
 	return s.Group == o.Group && slices.Equal(s.Topics, o.Topics) && s.Initial == o.Initial && s.Ordering == o.Ordering &&
 		s.MaxAttempts == o.MaxAttempts && s.DeadLetter == o.DeadLetter
-}
-
-// deadLetter is the topic of a topic's dead letters.
-func (s *Settings) deadLetter(topic string) string {
-	if s.DeadLetter != "" {
-		return s.DeadLetter
-	}
-	return topic + ".dlq"
 }

@@ -200,7 +200,7 @@ func newTopicInfo(d confluent.TopicDescription) topicInfo {
 
 // topic tells what is known of a topic: an answer of at most age ago, else a fresh one, for which all who ask at once wait together.
 func (a *admin) topic(ctx context.Context, name string, age time.Duration) (topicInfo, error) {
-	if !legalName(name) {
+	if !hub.LegalTopic(name) {
 		return topicInfo{}, fmt.Errorf("topic %q: %w", name, hub.ErrUnknownTopic)
 	}
 	i, ok := a.known(name)
@@ -244,21 +244,6 @@ func (a *admin) known(name string) (topicInfo, bool) {
 	defer a.mu.Unlock()
 	i, ok := a.infos[name]
 	return i, ok
-}
-
-// legalName: Kafka's rule for topics, 1 to 249 of a-z A-Z 0-9 . _ - (org.apache.kafka.common.internals.Topic).
-func legalName(name string) bool {
-	if name == "" || len(name) > 249 || name == "." || name == ".." {
-		return false
-	}
-	for i := range len(name) {
-		switch c := name[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
-		default:
-			return false
-		}
-	}
-	return true
 }
 
 // logBounds is where a partition's log begins and ends (last stable offset).

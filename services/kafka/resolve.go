@@ -30,7 +30,7 @@ func (e *partlyError) Unwrap() error { return e.err }
 // for a second if others answer, else until ctx ends or for ten seconds; an unknown topic or partition is an error at once. The start hub.Last is searched
 // for at most 100,000 offsets and three seconds back, and answered for the partitions that its keys hash to, unless all are asked for.
 func (c *Client) Resolve(ctx context.Context, topic string, q hub.Query) (hub.Resolved, error) {
-	if !legalName(topic) {
+	if !hub.LegalTopic(topic) {
 		return hub.Resolved{}, fmt.Errorf("topic %q: %w", topic, hub.ErrUnknownTopic)
 	}
 	if err := c.started(ctx); err != nil {

@@ -101,8 +101,13 @@ func (s *Server) consumeStart(ctx context.Context, c *call, stream *connect.Bidi
 		c.topic = ""
 	}
 	for _, topic := range start.Topics {
-		if err := access.Allow(ctx, access.Request{Action: access.ActionConsume, Topic: topic, Group: start.Group}); err != nil {
+		if err := s.cfg.allow(ctx, access.Request{Action: access.ActionConsume, Topic: topic, Group: start.Group}); err != nil {
 			return group.Start{}, &deniedError{err}
+		}
+	}
+	for _, topic := range hub.DeadLetterTopics(start.Topics, start.DeadLetter) { // a nack may write there
+		if err := s.cfg.allow(ctx, access.Request{Action: access.ActionPublish, Topic: topic, Group: start.Group}); err != nil {
+			return group.Start{}, &deniedError{fmt.Errorf("dead letters to %q: %w", topic, err)}
 		}
 	}
 	return start, nil

@@ -18,6 +18,7 @@ import (
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/gen/tailrace/v1/tailracev1connect"
 	wirev1 "tailrace.dev/tailrace/gen/tailrace/wire/v1"
+	"tailrace.dev/tailrace/services/access"
 	"tailrace.dev/tailrace/services/group"
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/stream"
@@ -193,7 +194,14 @@ func TestConsume(t *testing.T) {
 }
 
 func TestConsumeIsRefused(t *testing.T) {
-	s, _ := startGroups(t)
+	s, _ := startGroups(t, func(c *stream.Config) {
+		stream.SetAllow(c, func(_ context.Context, ask access.Request) error {
+			if ask.Action == access.ActionPublish && (ask.Topic == "secret" || ask.Group == "spies") {
+				return fmt.Errorf("not to %s", ask.Topic)
+			}
+			return nil
+		})
+	})
 	client := s.client()
 	first := consume(t, client, starting())
 	first.next()
@@ -202,11 +210,15 @@ func TestConsumeIsRefused(t *testing.T) {
 		code         connect.Code
 		reason, word string
 	}{
-		"empty":    {&tailracev1.ConsumeStart{}, connect.CodeInvalidArgument, "INVALID_ARGUMENT", "start.topics"},
-		"timeout":  {&tailracev1.ConsumeStart{Group: "g", Topics: []string{"orders"}, AckTimeout: durationpb.New(1)}, connect.CodeInvalidArgument, "INVALID_ARGUMENT", "start.ack_timeout"},
-		"topic":    {&tailracev1.ConsumeStart{Group: "g", Topics: []string{"nowhere"}}, connect.CodeNotFound, "UNKNOWN_TOPIC", "nowhere"},
-		"settings": {&tailracev1.ConsumeStart{Group: "billing", Topics: []string{"orders"}, MaxAttempts: 3}, connect.CodeFailedPrecondition, "GROUP_SETTINGS", "max_attempts 5"},
-		"no start": {nil, connect.CodeInvalidArgument, "INVALID_ARGUMENT", "start"},
+		"empty":              {&tailracev1.ConsumeStart{}, connect.CodeInvalidArgument, "INVALID_ARGUMENT", "start.topics"},
+		"timeout":            {&tailracev1.ConsumeStart{Group: "g", Topics: []string{"orders"}, AckTimeout: durationpb.New(1)}, connect.CodeInvalidArgument, "INVALID_ARGUMENT", "start.ack_timeout"},
+		"topic":              {&tailracev1.ConsumeStart{Group: "g", Topics: []string{"nowhere"}}, connect.CodeNotFound, "UNKNOWN_TOPIC", "nowhere"},
+		"settings":           {&tailracev1.ConsumeStart{Group: "billing", Topics: []string{"orders"}, MaxAttempts: 3}, connect.CodeFailedPrecondition, "GROUP_SETTINGS", "max_attempts 5"},
+		"dead letters":       {&tailracev1.ConsumeStart{Group: "g", Topics: []string{"orders"}, DeadLetterTopic: "a/b"}, connect.CodeInvalidArgument, "INVALID_ARGUMENT", "start.dead_letter_topic"},
+		"own dead letters":   {&tailracev1.ConsumeStart{Group: "g", Topics: []string{"orders", "orders.dlq"}}, connect.CodeInvalidArgument, "INVALID_ARGUMENT", "start.dead_letter_topic"},
+		"may not bury there": {&tailracev1.ConsumeStart{Group: "g", Topics: []string{"orders"}, DeadLetterTopic: "secret"}, connect.CodePermissionDenied, "FORBIDDEN", "not to secret"},
+		"nor by default":     {&tailracev1.ConsumeStart{Group: "spies", Topics: []string{"orders"}}, connect.CodePermissionDenied, "FORBIDDEN", "not to orders.dlq"},
+		"no start":           {nil, connect.CodeInvalidArgument, "INVALID_ARGUMENT", "start"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := consume(t, client, c.start)

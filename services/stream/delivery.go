@@ -6,6 +6,7 @@ import (
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/services/group"
+	"tailrace.dev/tailrace/services/hub"
 )
 
 // Field numbers of tailrace.v1.Deliveries and Delivery.
@@ -43,6 +44,8 @@ func parseConsume(m *tailracev1.ConsumeStart) (group.Start, error) {
 	c.require(len(m.GetTopics()) > 0, "start.topics", "is required")
 	c.require(m.GetMaxInFlight() >= 0 && m.GetMaxInFlight() <= group.MaxMaxInFlight, "start.max_in_flight", "must be from 1 to %d", group.MaxMaxInFlight)
 	c.require(m.GetMaxAttempts() >= 0 && m.GetMaxAttempts() <= group.MaxMaxAttempts, "start.max_attempts", "must be from 1 to %d", group.MaxMaxAttempts)
+	dead := hub.DeadLetterProblem(m.GetTopics(), m.GetDeadLetterTopic())
+	c.require(dead == "", "start.dead_letter_topic", "%s", dead)
 	s := group.Start{
 		Settings: group.Settings{
 			Group: m.GetGroup(), Topics: m.GetTopics(), MaxAttempts: int(m.GetMaxAttempts()), DeadLetter: m.GetDeadLetterTopic(),

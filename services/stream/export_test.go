@@ -9,6 +9,7 @@ import (
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	wirev1 "tailrace.dev/tailrace/gen/tailrace/wire/v1"
+	"tailrace.dev/tailrace/services/access"
 	"tailrace.dev/tailrace/services/hub"
 )
 
@@ -28,6 +29,9 @@ func Judge(err error, topic string) Judged {
 func OwnErrors(inner error) []error {
 	return []error{errStalled, errGone, &deniedError{inner}, violations{{Field: "topic", Problem: "is required"}}}
 }
+
+// SetAllow replaces access.Allow where a Consume asks.
+func SetAllow(c *Config, allow func(context.Context, access.Request) error) { c.allow = allow }
 
 func Shadow(m proto.Message) (*wirev1.SubscribeResponse, error) {
 	response := &wirev1.SubscribeResponse{}

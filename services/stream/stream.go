@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
+	"tailrace.dev/tailrace/services/access"
 	"tailrace.dev/tailrace/services/group"
 	"tailrace.dev/tailrace/services/hub"
 	"tailrace.dev/tailrace/services/trace"
@@ -96,6 +97,8 @@ type Config struct {
 	// PingTimeout is how long an HTTP/2 connection may be silent before it is pinged, and then how long the answer may take. A peer
 	// that vanished without a word is noticed within twice this; default 5 s.
 	PingTimeout time.Duration
+
+	allow func(context.Context, access.Request) error // access.Allow, but in tests
 }
 
 func (c Config) withDefaults() Config {
@@ -106,6 +109,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxInputBytes <= 0 {
 		c.MaxInputBytes = 64 << 20
+	}
+	if c.allow == nil {
+		c.allow = access.Allow
 	}
 	fill(&c.BodyTimeout, 10*time.Second)
 	fill(&c.ResolveTimeout, 10*time.Second)

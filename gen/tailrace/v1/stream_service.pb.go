@@ -1672,7 +1672,7 @@ type ConsumeStart struct {
 	// by the end of its stream, unless the worker half-closed it or the service drains. One that was taken back only because an earlier record of its key
 	// failed does not count.
 	MaxAttempts int32 `protobuf:"varint,6,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`
-	// Topic for records that could not be processed; default "<topic>.dlq".
+	// Topic for records that could not be processed, none of `topics`; default "<topic>.dlq". The caller needs the right to publish there.
 	DeadLetterTopic string `protobuf:"bytes,7,opt,name=dead_letter_topic,json=deadLetterTopic,proto3" json:"dead_letter_topic,omitempty"`
 	// What is kept in order.
 	Ordering Ordering `protobuf:"varint,8,opt,name=ordering,proto3,enum=tailrace.v1.Ordering" json:"ordering,omitempty"`
