@@ -133,4 +133,22 @@ func TestBackAndForward(t *testing.T) {
 		}
 		odd.await(note)
 	}
+	typo := openPage(t, f.url+"/#topic=orders&strat=earliest", look{})
+	typo.awaitState("Live")
+	typo.await(`document.querySelector('#records .note')?.textContent.includes('“strat”, which means nothing here')`)
+}
+
+// TestNoSuchTopic: an address of a topic that does not exist says so, and nothing waits for records of it.
+func TestNoSuchTopic(t *testing.T) {
+	f := newFakeEdge(t)
+	f.topic("demo", 1)
+	p := openPage(t, f.url+"/#topic=<i>nowhere", look{})
+	p.awaitState("Not following")
+	p.await(`document.getElementById('banner-text').textContent.startsWith('There is no topic “<i>nowhere”') && document.getElementById('empty-text').textContent === 'There is no topic “<i>nowhere”.'`)
+	if eval[bool](p, `!document.getElementById('from-beginning').hidden`) {
+		t.Error("it offers to read it from the beginning")
+	}
+	f.topic("<i>nowhere", 1)
+	eval[any](p, `document.getElementById('retry').click()`)
+	p.awaitState("Live")
 }

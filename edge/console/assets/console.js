@@ -14,6 +14,8 @@ import { Rows } from './rows.js';
 import * as starts from './starts.js';
 import { Tail } from './tail.js';
 
+const RECENT = 60_000; // ms for which a connection's end is still told once there is another
+
 let topics = [];
 
 const inspector = new Inspector({
@@ -112,9 +114,14 @@ function fromAddress() {
   };
 }
 
-// noteAddress says so where the address has a start that is none: not everything that was asked for will come.
+const inAddress = ['topic', 'key', 'keyBase64', 'start', 'last', 'time', 'positions'];
+
+// noteAddress says so where the address has a start that is none, or what means nothing: not everything that was asked for will come.
 function noteAddress() {
-  if (!starts.fromAddress(new URLSearchParams(location.hash.slice(1)))) rows.note('The start in the address cannot be read: the tail starts now', 'warn');
+  const hash = new URLSearchParams(location.hash.slice(1));
+  if (!starts.fromAddress(hash)) rows.note('The start in the address cannot be read: the tail starts now', 'warn');
+  const odd = [...new Set(hash.keys())].filter((name) => !inAddress.includes(name)).map((name) => `“${visible(name.slice(0, 40))}”`);
+  if (odd.length) rows.note(`The address has ${odd.slice(0, 5).join(', ')}, which means nothing here: it may have ${inAddress.join(', ')}`, 'warn');
 }
 
 function paintTopics(note) {
@@ -176,9 +183,20 @@ function chooseStart(e) {
 function paintRows(held) {
   $('newer').hidden = held === 0;
   setText('newer', rows.paused ? `${plural(held, 'newer row')} · resume` : `↑ ${plural(held, 'newer row')}`);
+  paintEmpty();
+}
+
+function paintEmpty() {
+  const text = () => {
+    if (!tail.topic) return 'Choose a topic.';
+    if (tail.unknown) return `There is no topic “${visible(tail.topic)}”.`;
+    if (tail.over) return 'Nothing will come.';
+    if (tail.away || tail.error || tail.stalled) return 'Nothing comes at the moment.';
+    return tail.keys.length ? 'No record with this key yet.' : 'Waiting for the next record.';
+  };
   $('empty').hidden = rows.shown.some((i) => i.record);
-  setText('empty-text', !tail.topic ? 'Choose a topic.' : tail.keys.length ? 'No record with this key yet.' : 'Waiting for the next record.');
-  $('from-beginning').hidden = !tail.topic || tail.start === 'earliest';
+  setText('empty-text', text());
+  $('from-beginning').hidden = !tail.topic || tail.start === 'earliest' || tail.over;
 }
 
 // trouble is what the banner says: [text, button or nothing, seconds until something happens or nothing].
@@ -187,8 +205,10 @@ function trouble() {
   if (s.phase === 'ended') return [`The connection was closed (${closeText(s)}). Asking again by itself would not help.`, 'Connect again'];
   if (s.phase === 'waiting' && !s.brief) return [`Connection lost (${closeText(s)}).`, 'Try now', Math.ceil(Math.max(0, s.until - performance.now()) / 1000)];
   if (tail.away) return ['The edge cannot reach the service at the moment. The tail will go on by itself, exactly where it stopped.'];
-  if (tail.error) return [visible(tail.error), 'Try again'];
-  if (tail.unavailable.length) return [`Not readable at the moment: partition ${tail.unavailable.join(', ')}. The tail waits for it.`];
+  if (tail.unknown) return [`There is no topic “${visible(tail.topic)}”. Choose another one, or try again once it was created.`, 'Try again'];
+  if (tail.error) return [`${visible(tail.error)}${tail.over ? '' : ' · it is tried again by itself'}`, 'Try again'];
+  if (tail.stalled) return ['Kafka, or the leader of every partition, does not answer the service. The tail goes on by itself, exactly where it stopped; what is published is refused meanwhile.'];
+  if (tail.unavailable.length) return [`Not readable at the moment, since its leader in Kafka does not answer: partition ${tail.unavailable.join(', ')}. The tail goes on there by itself.`];
   return [];
 }
 
@@ -199,10 +219,19 @@ const label = {
   open: ['Connected', 'good'],
 };
 
+// standing is what the chip says: whether records come.
+function standing() {
+  const { phase } = link.state;
+  if (phase !== 'open') return label[phase];
+  if (tail.away) return ['Upstream unavailable', 'wait'];
+  if (tail.error) return tail.over ? ['Not following', 'bad'] : ['Topic unavailable', 'wait'];
+  if (tail.unavailable.length) return [tail.stalled ? 'Stalled' : 'Partly stalled', 'wait'];
+  return tail.live ? ['Live', 'good'] : label.open;
+}
+
 function paint() {
   const s = link.state;
-  const open = s.phase === 'open';
-  const [text, tone] = open && tail.away ? ['Upstream unavailable', 'wait'] : open && tail.live ? ['Live', 'good'] : label[s.phase];
+  const [text, tone] = standing();
   $('state').dataset.state = s.phase;
   $('state').dataset.tone = tone;
   setText('state-text', text);
@@ -212,6 +241,7 @@ function paint() {
   setText('banner-count', seconds === undefined ? '' : ` Next try in ${seconds} s.`);
   $('retry').hidden = !button;
   setText('retry', button ?? '');
+  paintEmpty();
 }
 
 const ago = (at) => `${Math.floor((performance.now() - at) / 1000)} s ago`;
@@ -223,7 +253,9 @@ function paintFacts() {
   setText('fact-lag', tail.lag ? `${plural(tail.lag, 'record')} behind` : '');
   setText('fact-heard', link.state.phase === 'open' ? `heard ${ago(link.heardAt)}` : '');
   setText('fact-beat', link.state.phase === 'open' && tail.beatAt ? `heartbeat ${ago(tail.beatAt)}` : '');
-  setText('fact-close', link.lastClose ? `last close ${closeText(link.lastClose)}` : '');
+  const close = link.lastClose;
+  if (link.state.phase !== 'open') setText('fact-close', close ? `last close ${closeText(close)}` : '');
+  else setText('fact-close', close && performance.now() - link.openedAt < RECENT ? `reconnected ${ago(link.openedAt)}, after ${closeText(close)}` : '');
   setText('fact-session', link.session ? `session ${link.session}` : '');
 }
 

@@ -1,7 +1,7 @@
 // Inspector shows one record whole.
 
 import { $, el, setText } from './dom.js';
-import { bytesText, full, keyOf, keyText, size, span } from './record.js';
+import { bytesText, full, keyOf, keyText, kindOf, size, span } from './record.js';
 
 const MAX_HEADERS = 100; // shown
 
@@ -29,7 +29,7 @@ export class Inspector {
       ...headers.slice(0, MAX_HEADERS).map(([name, value]) => [`Header ${bytesText(name)}`, bytesText(value)]),
       ['More headers', headers.length > MAX_HEADERS ? headers.length - MAX_HEADERS : '']];
     $('inspect-facts').replaceChildren(...facts.filter(([, v]) => v !== '').flatMap(([k, v]) => [el('dt', { textContent: k }), el('dd', { textContent: v })]));
-    setText('inspect-kind', p.kind === 'tombstone' ? '' : `${p.kind}, ${size(p.size)}${p.cut ? `, the first ${size(p.text.length)} of it` : ''}`);
+    setText('inspect-kind', p.kind === 'tombstone' ? '' : `${kindOf(p)}, ${size(p.size)}${p.cut ? `, the first ${size(p.text.length)} of it` : ''}`);
     setText('inspect-value', p.kind === 'tombstone' ? 'tombstone: the record has no value' : full(p));
     $('inspect-copy').hidden = p.kind === 'tombstone';
     $('inspect-follow').hidden = keyOf(r) === undefined;

@@ -50,6 +50,17 @@ export function payload(record) {
   return { kind, text, size: bytes, cut };
 }
 
+// kindOf is what a payload is for people: JSON is text, too.
+export function kindOf(p) {
+  if (p.kind !== 'text' || p.cut) return p.kind;
+  try {
+    JSON.parse(p.text);
+    return 'JSON';
+  } catch {
+    return 'text';
+  }
+}
+
 // summary is a payload in one line of at most length characters.
 export function summary(p, length) {
   if (p.kind === 'tombstone') return 'tombstone';

@@ -6,14 +6,15 @@ export class Tail {
   // send(frame), records(records, live), note(text, tone).
   constructor(on) {
     Object.assign(this, { on, id: null, serial: 0, topic: '', topicId: undefined, keys: [], start: 'latest', positions: new Map() });
-    Object.assign(this, { live: false, error: null, lag: undefined, away: false, unavailable: [], beatAt: null });
+    Object.assign(this, { live: false, error: null, over: false, unknown: false, lag: undefined, away: false, unavailable: [], beatAt: null });
   }
 
-  // subscribe goes on at the tail's positions; fresh: anew, at the chosen start.
-  subscribe(fresh) {
+  // subscribe goes on at the tail's positions; fresh: anew, at the chosen start; again: since that did not work, and the trouble lasts until it does.
+  subscribe(fresh, again) {
     if (this.id && fresh) this.on.send({ op: 'unsubscribe', id: this.id });
     if (fresh) Object.assign(this, { topicId: undefined, positions: new Map() });
-    Object.assign(this, { id: null, live: false, error: null, lag: undefined, unavailable: [], resumed: this.positions.size > 0 });
+    if (!again) Object.assign(this, { error: null, over: false, unknown: false });
+    Object.assign(this, { id: null, live: false, lag: undefined, unavailable: [], resumed: this.positions.size > 0 });
     clearTimeout(this.retry);
     if (!this.topic) return;
     this.id = `s${++this.serial}`;
@@ -30,6 +31,11 @@ export class Tail {
     if (Object.hasOwn(handlers, f.op)) handlers[f.op](this, f);
   }
 
+  // stalled is true where nothing of the topic can be read at the moment.
+  get stalled() {
+    return this.unavailable.length > 0 && this.unavailable.length >= this.positions.size;
+  }
+
   moved(positions = {}) {
     for (const [partition, position] of Object.entries(positions)) this.positions.set(Number(partition), position);
   }
@@ -37,6 +43,7 @@ export class Tail {
 
 const handlers = {
   started(t, f) {
+    Object.assign(t, { error: null, over: false, unknown: false });
     t.topicId = f.topicId;
     for (const p of f.partitions) if (!t.positions.has(p.partition)) t.positions.set(p.partition, p.start);
     if (t.resumed) t.on.note('Resumed exactly where the tail had stopped');
@@ -74,7 +81,7 @@ const handlers = {
   error(t, f) {
     t.error = `${f.message || f.code} (${f.reason})`;
     if (!f.final || f.id === undefined) return;
-    Object.assign(t, { id: null, live: false });
-    if (f.retryable) t.retry = setTimeout(() => t.subscribe(false), Math.max(1000, f.retryAfterMs ?? 0));
+    Object.assign(t, { id: null, live: false, over: !f.retryable, unknown: f.reason === 'UNKNOWN_TOPIC' });
+    if (f.retryable) t.retry = setTimeout(() => t.subscribe(false, true), Math.max(1000, f.retryAfterMs ?? 0));
   },
 };
