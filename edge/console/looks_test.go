@@ -25,7 +25,7 @@ func TestLooks(t *testing.T) {
 		look look
 	}{
 		{"desktop", look{1280, 800, false}}, {"desktop-dark", look{1280, 800, true}},
-		{"phone", look{390, 844, false}}, {"phone-dark", look{390, 844, true}}, {"tablet", look{900, 1100, false}},
+		{"phone", look{390, 844, false}}, {"phone-dark", look{390, 844, true}}, {"phone-small", look{375, 667, false}}, {"tablet", look{900, 1100, false}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := openPage(t, f.url+"/#topic=demo&start=earliest", tt.look)
@@ -55,6 +55,12 @@ func TestLooks(t *testing.T) {
 			eval[any](p, `document.getElementById('partitions-toggle').click(); document.getElementById('groups-toggle').click()`)
 			p.await(`document.querySelectorAll('#groups-table tbody').length === 3 && !!document.querySelector('#groups-table .plot path').getAttribute('d')`)
 			check("-groups")
+			eval[any](p, `document.getElementById('partitions-toggle').click()`)
+			check("-both")
+			if high := eval[float64](p, `document.querySelector('.stage').clientHeight`); high < 100 {
+				t.Errorf("with both panels %v pixels are left for the records", high)
+			}
+			eval[any](p, `document.getElementById('partitions-toggle').click()`)
 			eval[any](p, `document.getElementById('groups-toggle').click()`)
 			eval[any](p, `document.getElementById('help-toggle').click()`)
 			check("-help")
