@@ -111,6 +111,11 @@ func TestThePageShowsFigures(t *testing.T) {
 	lag := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tailrace_hub_lag_records", Help: "By topic."}, []string{"topic"})
 	delay := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tailrace_stream_delivery_delay_seconds", Help: "In two buckets.", Buckets: []float64{.001, .002, .004, .1}})
 	reg.MustRegister(lag, delay)
+	up := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tailrace_edge_upstream_up", Help: "By address."}, []string{"upstream"})
+	up.WithLabelValues("http://127.0.0.1:7070").Set(1)
+	open := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "tailrace_stream_open", Help: "By procedure."}, []string{"procedure"})
+	open.WithLabelValues("/tailrace.v1.StreamService/Subscribe").Set(7)
+	reg.MustRegister(up, open)
 	for n := range 9 {
 		lag.WithLabelValues(fmt.Sprintf("topic-%d", n)).Set(float64(n))
 	}
@@ -120,7 +125,9 @@ func TestThePageShowsFigures(t *testing.T) {
 	for range 10 {
 		delay.Observe(.05)
 	}
-	s := ops.New(ops.Config{Gatherer: reg, Logger: slog.New(slog.DiscardHandler), Detail: func() map[string]string { return map[string]string{"kafka": "up"} }})
+	var kafka atomic.Value
+	kafka.Store("up")
+	s := ops.New(ops.Config{Gatherer: reg, Logger: slog.New(slog.DiscardHandler), Detail: func() map[string]string { return map[string]string{"kafka": kafka.Load().(string)} }})
 	s.Reached()
 	var hangs, fails atomic.Bool
 	var failed atomic.Int32
@@ -143,6 +150,7 @@ func TestThePageShowsFigures(t *testing.T) {
 	for name, want := range map[string]string{"p50": "3.11 ms", "p90": "4 ms", "p99": "90.4 ms"} {
 		await(t, ctx, fmt.Sprintf(`%s === %q`, value("Delivery delay", name), want))
 	}
+	await(t, ctx, fmt.Sprintf(`%s === '1' && %s === '7'`, value("Services that answer", "http://127.0.0.1:7070"), value("Streams open", "Subscribe")))
 	await(t, ctx, fmt.Sprintf(`Math.abs(parseFloat(%s) - 500) < 50`, value("Records", "in, live")))
 	await(t, ctx, fmt.Sprintf(`/^(9\d\d|10[0-4]\d) KiB\/s$/.test(%s)`, value("Bytes", "in, live")))
 	await(t, ctx, fmt.Sprintf(`%s === '8' && document.querySelector('[data-figure="Lag of all"]').innerText.includes('and 3 more')`, value("Lag of all", "topic-8")))
@@ -153,6 +161,9 @@ func TestThePageShowsFigures(t *testing.T) {
 	if wide := eval[float64](t, ctx, `document.documentElement.scrollWidth - innerWidth`); wide > 0 {
 		t.Errorf("the page sticks out by %v pixels", wide)
 	}
+	kafka.Store("lost: no answer")
+	await(t, ctx, `document.getElementById('state').textContent === 'ready, kafka lost: no answer' && document.getElementById('state').className === 'bad'`)
+	kafka.Store("up")
 	s.Drain()
 	await(t, ctx, `document.getElementById('state').textContent === 'not ready, kafka up'`)
 	hangs.Store(true)
