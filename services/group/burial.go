@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -63,15 +64,21 @@ func (g *Group) letter(it *item) (Letter, bool) {
 	}, true
 }
 
-// buried takes the answer. Until the letter is stored the front stays.
+// buried takes the answer. Until the letter is stored the front stays, but for a record that goes round, of which there are letters enough.
 func (g *Group) buried(ctx context.Context, it *item, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if it.lane.gone || it.state != dying {
 		return
 	}
-	if err == nil {
-		g.done(it, dead)
+	how, over := dead, err == nil
+	if errors.Is(err, ErrGoesRound) {
+		g.cfg.Logger.WarnContext(ctx, "dead letter not stored, the record goes round: it has been one so often", slog.String("group", g.settings.Group),
+			slog.String("topic", it.lane.id.Topic), slog.Int("partition", int(it.lane.id.Partition)), slog.Int64("offset", it.record.Offset))
+		how, over = dropped, true
+	}
+	if over {
+		g.done(it, how)
 		g.eased(it.lane)
 		return
 	}

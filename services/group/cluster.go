@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"tailrace.dev/tailrace/services/hub"
@@ -63,10 +64,13 @@ type Letter struct {
 	Time     time.Time
 }
 
+// ErrGoesRound says that a record has been a dead letter too often.
+var ErrGoesRound = errors.New("the record goes round as a dead letter")
+
 // DeadLetters stores dead letters.
 type DeadLetters interface {
 	// Bury stores a letter. It returns soon, within ctx; done is then called once, from any goroutine, with nil when the broker has the letter. The
-	// caller tries again after an error.
+	// caller tries again after an error, but for ErrGoesRound: such a letter is not stored.
 	Bury(ctx context.Context, l Letter, done func(error))
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// outcome is how a delivery ended, or, of dead, a record.
+// outcome is how a delivery ended, or, of dead and dropped, a record.
 type outcome uint8
 
 const (
@@ -21,10 +21,11 @@ const (
 	revoked
 	lost
 	dead
+	dropped
 	outcomes // how many
 )
 
-var outcomeNames = [outcomes]string{"acked", "nacked", "timeout", "worker_ended", "worker_left", "revoked", "lost", "dead_letter"}
+var outcomeNames = [outcomes]string{"acked", "nacked", "timeout", "worker_ended", "worker_left", "revoked", "lost", "dead_letter", "dead_letter_dropped"}
 
 // counts are those of all groups.
 type counts struct {

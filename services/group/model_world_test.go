@@ -240,15 +240,19 @@ func (p *proc) Bury(_ context.Context, letter group.Letter, done func(error)) {
 		if letter.To != "t.dlq" || letter.Attempts != f.attempts || letter.Group != "g" || letter.Reason == "" {
 			w.fatal("got %+v, attempts %d", letter, f.attempts)
 		}
-		fails := !w.steady && w.random.IntN(3) == 0
+		var answer error
+		switch n := w.random.IntN(12); {
+		case n < 4 && !w.steady:
+			answer = errors.New("no broker")
+		case n == 4:
+			answer = fmt.Errorf("dead letter: %w", group.ErrGoesRound)
+		}
 		w.letters = append(w.letters, func() {
-			if fails {
-				done(errors.New("no broker"))
-				return
+			if answer == nil || errors.Is(answer, group.ErrGoesRound) {
+				f.entry.dead = true
+				f.done, f.dying = true, false
 			}
-			f.entry.dead = true
-			f.done, f.dying = true, false
-			done(nil)
+			done(answer)
 		})
 	})
 }

@@ -4,27 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
-	"google.golang.org/protobuf/proto"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/services/group"
 	"tailrace.dev/tailrace/services/hub"
-)
-
-// Headers of a dead letter, beside those of the record.
-const (
-	headerTopic     = "tailrace-topic"
-	headerPartition = "tailrace-partition"
-	headerOffset    = "tailrace-offset"
-	headerGroup     = "tailrace-group"
-	headerAttempts  = "tailrace-attempts"
-	headerReason    = "tailrace-reason"
-	headerDead      = "tailrace-time"      // RFC 3339, when it became a dead letter
-	headerCut       = "tailrace-truncated" // how many bytes of the value there were, where it was cut
 )
 
 // burials is how many dead letters are under way at a time, of all groups.
@@ -36,7 +22,7 @@ const buries = "dead letters"
 // Bury is group.DeadLetters'. Up to burials letters are under way at once; who comes then waits. Those of one partition are stored in the order in
 // which they come, except where one needs a second attempt.
 func (c *Client) Bury(ctx context.Context, l group.Letter, done func(error)) {
-	letter, err := letterRecord(l)
+	letter, err := newLetter(l)
 	if err != nil {
 		done(err)
 		return
@@ -54,10 +40,10 @@ func (c *Client) Bury(ctx context.Context, l group.Letter, done func(error)) {
 		<-c.burials
 		done(err)
 	}
-	c.Begin(ctx, buries, l.To, letter, func(result *tailracev1.PublishResult) {
+	c.Begin(ctx, buries, l.To, letter.record(0, len(letter.value)), func(result *tailracev1.PublishResult) {
 		err := whyNot(result)
 		if c.hopeful(err) {
-			go func() { end(c.bury(ctx, l, letter, err)) }() // Run awaits it: it has a place among the burials
+			go func() { end(c.bury(ctx, letter, err)) }() // Run awaits it: it has a place among the burials
 			return
 		}
 		end(err)
@@ -66,7 +52,7 @@ func (c *Client) Bury(ctx context.Context, l group.Letter, done func(error)) {
 
 // hopeful says that another attempt may store what could not be stored.
 func (c *Client) hopeful(err error) bool {
-	return errors.Is(err, errTooLarge) || errors.Is(err, hub.ErrUnknownTopic) && c.cfg.CreateDeadLetters
+	return unfit(err) || errors.Is(err, hub.ErrUnknownTopic) && c.cfg.CreateDeadLetters
 }
 
 // buried waits until no dead letter is under way, and lets none come.
@@ -76,47 +62,34 @@ func (c *Client) buried() {
 	}
 }
 
-// letterRecord is the record that a letter is stored as.
-func letterRecord(l group.Letter) (*tailracev1.PublishRecord, error) {
-	record := &tailracev1.Record{}
-	if err := proto.Unmarshal(l.Record.Body, record); err != nil {
-		return nil, fmt.Errorf("dead letter: %w", err)
-	}
-	letter := &tailracev1.PublishRecord{Key: record.Key, Value: record.Value, Headers: record.GetHeaders()}
-	add := func(name, value string) {
-		letter.Headers = append(letter.Headers, &tailracev1.Header{Name: name, Value: []byte(value)})
-	}
-	add(headerTopic, l.Topic)
-	add(headerPartition, strconv.Itoa(int(l.Partition.Partition)))
-	add(headerOffset, strconv.FormatInt(l.Record.Offset, 10))
-	add(headerGroup, l.Group)
-	add(headerAttempts, strconv.Itoa(l.Attempts))
-	add(headerReason, l.Reason)
-	add(headerDead, l.Time.UTC().Format(time.RFC3339Nano))
-	return letter, nil
-}
-
-// bury tries again with what could not be stored because of err: in a topic that is made for it, or with less of its value.
-func (c *Client) bury(ctx context.Context, l group.Letter, letter *tailracev1.PublishRecord, err error) error {
+// bury tries again with what could not be stored because of err: in a topic that is made for it, or with less of the record.
+func (c *Client) bury(ctx context.Context, l *letter, err error) error {
 	if errors.Is(err, hub.ErrUnknownTopic) && c.cfg.CreateDeadLetters {
-		if err = c.admin.create(ctx, l.To); err == nil {
-			err = c.send(ctx, l.To, letter)
+		if err = c.admin.create(ctx, l.to); err == nil {
+			err = c.send(ctx, l.to, l.record(0, len(l.value)))
 		}
 	}
-	if errors.Is(err, errTooLarge) && letter.Value != nil {
-		cut := []byte(strconv.Itoa(len(letter.Value)))
-		letter = &tailracev1.PublishRecord{Key: letter.Key, Value: letter.Value, Headers: append(letter.Headers, &tailracev1.Header{Name: headerCut, Value: cut})}
-		for keep := len(letter.Value) / 2; errors.Is(err, errTooLarge); keep /= 2 {
-			letter.Value = letter.Value[:keep]
-			if err = c.send(ctx, l.To, letter); keep == 0 {
-				break
-			}
+	for strip := 0; strip <= stripAll && unfit(err); strip++ {
+		keep := len(l.value)
+		if strip > 0 {
+			err = c.send(ctx, l.to, l.record(strip, keep))
+		}
+		for keep > 0 && errors.Is(err, errTooLarge) {
+			keep /= 2
+			err = c.send(ctx, l.to, l.record(strip, keep))
 		}
 	}
 	return err
 }
 
-var errTooLarge = errors.New("record too large")
+var (
+	errTooLarge = errors.New("record too large")
+	// errInvalid: such as a record without key for a topic that is compacted.
+	errInvalid = errors.New("invalid record")
+)
+
+// unfit says that the topic will never take the record as it is.
+func unfit(err error) bool { return errors.Is(err, errTooLarge) || errors.Is(err, errInvalid) }
 
 // send publishes one record and waits for its acknowledgement.
 func (c *Client) send(ctx context.Context, topic string, r *tailracev1.PublishRecord) error {
@@ -135,6 +108,8 @@ func whyNot(r *tailracev1.PublishResult) error {
 		return nil
 	case f.GetReason() == ReasonRecordTooLarge:
 		return fmt.Errorf("%w: %s", errTooLarge, f.GetMessage())
+	case f.GetReason() == ReasonInvalidRecord:
+		return fmt.Errorf("%w: %s", errInvalid, f.GetMessage())
 	case f.GetReason() == ReasonUnknownTopic:
 		return fmt.Errorf("%w: %s", hub.ErrUnknownTopic, f.GetMessage())
 	default:

@@ -83,8 +83,8 @@ type origin struct {
 	records int64
 }
 
-// letter is a dead letter of the group.
-type letter struct {
+// returning is a dead letter of the group on its way back.
+type returning struct {
 	at     *tailracev1.Record
 	topic  string
 	record *tailracev1.PublishRecord
@@ -131,7 +131,7 @@ func (r *redrive) chunk(ctx context.Context, p int32) error {
 	if err != nil {
 		return err
 	}
-	var letters []letter
+	var letters []returning
 	for _, e := range entries {
 		batch := &tailracev1.RecordBatch{}
 		if err := proto.Unmarshal(e.Body, batch); err != nil {
@@ -161,8 +161,8 @@ func (r *redrive) chunk(ctx context.Context, p int32) error {
 }
 
 // open reads the headers of a dead letter. ok: it is to be redriven.
-func (r *redrive) open(at *tailracev1.Record) (l letter, ok bool) {
-	told := map[string]string{headerTopic: "", headerPartition: "", headerOffset: "", headerGroup: "", headerAttempts: "", headerReason: "", headerDead: "", headerCut: ""}
+func (r *redrive) open(at *tailracev1.Record) (l returning, ok bool) {
+	told := map[string]string{headerTopic: "", headerPartition: "", headerOffset: "", headerGroup: "", headerAttempts: "", headerReason: "", headerDead: "", headerHops: "", headerCut: "", headerStripped: ""}
 	found := map[string]bool{}
 	var own []*tailracev1.Header
 	for _, h := range slices.Backward(at.GetHeaders()) { // ours are the last ones of these names
@@ -184,14 +184,17 @@ func (r *redrive) open(at *tailracev1.Record) (l letter, ok bool) {
 	case found[headerCut]:
 		r.fail(at, &tailracev1.PublishFailure{Reason: reasonTruncated, Message: "the value had " + told[headerCut] + " bytes, and was cut"})
 		return l, false
+	case found[headerStripped]:
+		r.fail(at, &tailracev1.PublishFailure{Reason: reasonTruncated, Message: "left out are: " + told[headerStripped]})
+		return l, false
 	}
 	to := int32(partition)
-	return letter{at, told[headerTopic], &tailracev1.PublishRecord{Key: at.Key, Value: at.Value, Headers: own, Partition: &to}}, true
+	return returning{at, told[headerTopic], &tailracev1.PublishRecord{Key: at.Key, Value: at.Value, Headers: own, Partition: &to}}, true
 }
 
 // publish publishes letters of one chunk, topic by topic; those of one topic keep their order.
-func (r *redrive) publish(ctx context.Context, letters []letter) {
-	byTopic := map[string][]letter{}
+func (r *redrive) publish(ctx context.Context, letters []returning) {
+	byTopic := map[string][]returning{}
 	for _, l := range letters {
 		byTopic[l.topic] = append(byTopic[l.topic], l)
 	}

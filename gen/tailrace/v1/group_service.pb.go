@@ -1105,7 +1105,7 @@ type RedriveFailure struct {
 	Partition int32 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	// Its offset there.
 	Offset int64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
-	// NOT_A_DEAD_LETTER (headers are missing or wrong), TRUNCATED (its value was cut), FORBIDDEN, or one of the reasons of Publish.
+	// NOT_A_DEAD_LETTER (headers are missing or wrong), TRUNCATED (something was cut or left out), FORBIDDEN, or one of the reasons of Publish.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// For people.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
