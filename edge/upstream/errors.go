@@ -44,7 +44,7 @@ var (
 // What clients are told where it is not the service that says it: where it is, and what failed, is the operator's.
 const (
 	lostText  = "the edge cannot reach the service at the moment"
-	kafkaText = "the service cannot reach Kafka, or all that was asked for of it, at the moment"
+	kafkaText = "the service cannot reach Kafka, or the leader of a partition, at the moment"
 )
 
 // Problem says for people why the service is of no use at the moment, given that it is not.

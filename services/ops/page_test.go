@@ -125,9 +125,14 @@ func TestThePageShowsFigures(t *testing.T) {
 	for range 10 {
 		delay.Observe(.05)
 	}
-	var kafka atomic.Value
-	kafka.Store("up")
-	s := ops.New(ops.Config{Gatherer: reg, Logger: slog.New(slog.DiscardHandler), Detail: func() map[string]string { return map[string]string{"kafka": kafka.Load().(string)} }})
+	var lost atomic.Bool
+	kafka := func() map[string]string {
+		if lost.Load() {
+			return map[string]string{"kafka": "lost: no answer"}
+		}
+		return map[string]string{"kafka": "up"}
+	}
+	s := ops.New(ops.Config{Gatherer: reg, Logger: slog.New(slog.DiscardHandler), Detail: kafka})
 	s.Reached()
 	var hangs, fails atomic.Bool
 	var failed atomic.Int32
@@ -161,9 +166,9 @@ func TestThePageShowsFigures(t *testing.T) {
 	if wide := eval[float64](t, ctx, `document.documentElement.scrollWidth - innerWidth`); wide > 0 {
 		t.Errorf("the page sticks out by %v pixels", wide)
 	}
-	kafka.Store("lost: no answer")
+	lost.Store(true)
 	await(t, ctx, `document.getElementById('state').textContent === 'ready, kafka lost: no answer' && document.getElementById('state').className === 'bad'`)
-	kafka.Store("up")
+	lost.Store(false)
 	s.Drain()
 	await(t, ctx, `document.getElementById('state').textContent === 'not ready, kafka up'`)
 	hangs.Store(true)

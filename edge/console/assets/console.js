@@ -196,7 +196,7 @@ function paintEmpty() {
   };
   $('empty').hidden = rows.shown.some((i) => i.record);
   setText('empty-text', text());
-  $('from-beginning').hidden = !tail.topic || tail.start === 'earliest' || tail.over;
+  $('from-beginning').hidden = !tail.topic || tail.start === 'earliest' || tail.away || tail.stalled || Boolean(tail.error);
 }
 
 // trouble is what the banner says: [text, button or nothing, seconds until something happens or nothing].
