@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
@@ -196,38 +195,4 @@ func readEnds(t *testing.T, c *kafka.Client, topic string) map[int32]int64 {
 		ends[p.Partition] = p.End
 	}
 	return ends
-}
-
-// TestRedriveComesBack: a dead letter that cannot be published at the moment holds the position, and the next call goes on with it.
-func TestRedriveComesBack(t *testing.T) {
-	fake, cluster := faulty(t)
-	c := newClient(t, cluster)
-	topic, letters := cluster.NewTopic(t, 1, nil), cluster.NewTopic(t, 1, nil)
-	name := topic + "-group"
-	if err := cluster.Client(t).ProduceSync(t.Context(), letterOf(letters, topic, 0, "x", "a"), letterOf(letters, topic, 0, name, "b")).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
-	failProduce(fake, 1, kerr.UnknownServerError)
-	m := &tailracev1.RedriveDeadLettersRequest{DeadLetterTopic: letters, Group: name}
-	r, err := c.RedriveDeadLetters(t.Context(), m, anyTopic)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := r.GetFailures()
-	if len(f) != 1 || f[0].GetOffset() != 1 || f[0].GetReason() != kafka.ReasonOutcomeUnknown || !f[0].GetRetryable() {
-		t.Errorf("got failures %v, want one at 1", f)
-	}
-	if r.GetDone() || r.GetSkipped() != 1 || len(r.GetRedriven()) > 0 || r.GetPositions()[0].GetOffset() != 1 {
-		t.Errorf("got %v, want the position 1", r)
-	}
-	eventually(t, func() bool {
-		m.Positions = r.GetPositions()
-		if r, err = c.RedriveDeadLetters(t.Context(), m, anyTopic); err != nil {
-			t.Fatal(err)
-		}
-		return r.GetDone()
-	}, "the letter is redriven")
-	if got := readLog(t, cluster, topic, 0, readEnds(t, c, topic)[0]); len(got) != 1 || string(got[0].Value) != "b" || len(got[0].Headers) > 0 {
-		t.Errorf("got %v", got)
-	}
 }

@@ -968,7 +968,7 @@ type RedriveDeadLettersResponse struct {
 	Positions []*Position `protobuf:"bytes,1,rep,name=positions,proto3" json:"positions,omitempty"`
 	// Every partition was looked at to the end that it had when the call began.
 	Done bool `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
-	// How many were redriven, or would be, by the topic that they went to.
+	// How many were redriven, or would be, by the topic that they went to; also those that lie behind a position and will be redriven again.
 	Redriven []*RedrivenTopic `protobuf:"bytes,3,rep,name=redriven,proto3" json:"redriven,omitempty"`
 	// How many were passed over since they are of other groups.
 	Skipped int64 `protobuf:"varint,4,opt,name=skipped,proto3" json:"skipped,omitempty"`
@@ -1109,8 +1109,8 @@ type RedriveFailure struct {
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// For people.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// It may work, or has worked, at another time. The position stays before the first of these in a partition, so that the next call tries it
-	// again, and with it those behind it, of which some may have been redriven already. All others are passed.
+	// It may work, or has worked, at another time. The position stays before the first of these in a partition, and the call does no more there: the
+	// next one tries it again, alone, and goes on only when that has worked. All others are passed.
 	Retryable     bool `protobuf:"varint,5,opt,name=retryable,proto3" json:"retryable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -61,7 +61,8 @@ type GroupServiceClient interface {
 	//
 	// A call looks at a bounded number of dead letters, and the service remembers nothing: who wants to go on gives the positions of the answer to the
 	// next call, until it says done. So a dead letter is redriven once by such a row of calls, and by each row that begins anew. Dead letters stay
-	// where they are. It is at least once: after a call without an answer nobody knows what it redrove, and the same positions redrive it again.
+	// where they are. It is at least once: after a call without an answer nobody knows what it redrove, and the same positions redrive it again; and of
+	// one that may work later up to 15 neighbours behind it may have been redriven, which the row redrives again when it has worked.
 	RedriveDeadLetters(context.Context, *v1.RedriveDeadLettersRequest) (*v1.RedriveDeadLettersResponse, error)
 }
 
@@ -162,7 +163,8 @@ type GroupServiceHandler interface {
 	//
 	// A call looks at a bounded number of dead letters, and the service remembers nothing: who wants to go on gives the positions of the answer to the
 	// next call, until it says done. So a dead letter is redriven once by such a row of calls, and by each row that begins anew. Dead letters stay
-	// where they are. It is at least once: after a call without an answer nobody knows what it redrove, and the same positions redrive it again.
+	// where they are. It is at least once: after a call without an answer nobody knows what it redrove, and the same positions redrive it again; and of
+	// one that may work later up to 15 neighbours behind it may have been redriven, which the row redrives again when it has worked.
 	RedriveDeadLetters(context.Context, *v1.RedriveDeadLettersRequest) (*v1.RedriveDeadLettersResponse, error)
 }
 
