@@ -13,13 +13,10 @@ import (
 	"tailrace.dev/tailrace/services/hub"
 )
 
-// burials is how many dead letters are under way at a time, of all groups.
-const burials = 100
-
 // caller of dead letters: they share its turns.
 const buries = "dead letters"
 
-// Bury is group.DeadLetters'. Up to burials letters are under way at once; who comes then waits. Those of one partition are stored in the order in
+// Bury is group.DeadLetters'. So many letters are under way at once as slots says; who comes then waits. Those of one partition are stored in the order in
 // which they come, except where one needs a second attempt.
 func (c *Client) Bury(ctx context.Context, l group.Letter, done func(error)) {
 	letter, err := newLetter(l)
@@ -27,23 +24,19 @@ func (c *Client) Bury(ctx context.Context, l group.Letter, done func(error)) {
 		done(err)
 		return
 	}
-	select {
-	case c.burials <- struct{}{}:
-	case <-c.stopped:
-		done(fmt.Errorf("dead letter: %w", hub.ErrDraining))
-		return
-	case <-ctx.Done():
-		done(ctx.Err())
+	by := burier{l.Group, l.To}
+	if err := c.burials.take(ctx, by); err != nil {
+		done(err)
 		return
 	}
 	end := func(err error) {
-		<-c.burials
+		c.burials.leave(by)
 		done(err)
 	}
 	c.Begin(ctx, buries, l.To, letter.record(0, len(letter.value)), func(result *tailracev1.PublishResult) {
 		err := whyNot(result)
 		if c.hopeful(err) {
-			go func() { end(c.bury(ctx, letter, err)) }() // Run awaits it: it has a place among the burials
+			go func() { end(c.bury(ctx, letter, err)) }() // Run awaits it: it has a slot
 			return
 		}
 		end(err)
@@ -53,13 +46,6 @@ func (c *Client) Bury(ctx context.Context, l group.Letter, done func(error)) {
 // hopeful says that another attempt may store what could not be stored.
 func (c *Client) hopeful(err error) bool {
 	return unfit(err) || errors.Is(err, hub.ErrUnknownTopic) && c.cfg.CreateDeadLetters
-}
-
-// buried waits until no dead letter is under way, and lets none come.
-func (c *Client) buried() {
-	for range cap(c.burials) {
-		c.burials <- struct{}{}
-	}
 }
 
 // bury tries again with what could not be stored because of err: in a topic that is made for it, or with less of the record.

@@ -37,7 +37,7 @@ type Client struct {
 	misplaced misplaced
 	producer  *producer
 	calls     atomic.Uint64 // of Publish
-	burials   chan struct{} // a slot for each dead letter under way
+	burials   *slots        // for dead letters
 
 	logs    chan confluent.LogEvent // of all clients; made by Run
 	ready   chan struct{}           // closed when the clients are open
@@ -65,7 +65,7 @@ func New(cfg Config, logger *slog.Logger, reg prometheus.Registerer) (*Client, e
 	c.history = newHistory(c, cfg.HistoryReaders)
 	c.tails, c.searches = newTails(), make(chan struct{}, searching(cfg))
 	c.producer = newProducer(c)
-	c.burials = make(chan struct{}, burials)
+	c.burials = newSlots()
 	return c, nil
 }
 
@@ -90,7 +90,7 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 	c.admin.open(life, adminClient)
 	defer closeBounded(c.log, "admin", c.admin.close)
-	defer c.buried()
+	defer c.burials.close()
 	defer roles.Wait() // they ask it questions
 	defer cancel()
 	for i, f := range c.followers {

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -111,6 +112,37 @@ func sum(m prometheus.Collector) (v float64) {
 		}
 	}
 	return v
+}
+
+// Slots bound dead letters.
+type Slots struct{ s *slots }
+
+// NewSlots makes some.
+func NewSlots() Slots { return Slots{newSlots()} }
+
+// Take is take.
+func (s Slots) Take(ctx context.Context, group, topic string) error {
+	return s.s.take(ctx, burier{group, topic})
+}
+
+// Leave is leave.
+func (s Slots) Leave(group, topic string) { s.s.leave(burier{group, topic}) }
+
+// Close is close.
+func (s Slots) Close() { s.s.close() }
+
+// Held is how many a group has for a topic.
+func (s Slots) Held(group, topic string) int {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	return s.s.held[burier{group, topic}]
+}
+
+// Waiting is how many wait.
+func (s Slots) Waiting() int {
+	s.s.mu.Lock()
+	defer s.s.mu.Unlock()
+	return len(s.s.waiting)
 }
 
 // Bell is a bell.

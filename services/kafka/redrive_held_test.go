@@ -16,7 +16,7 @@ import (
 )
 
 // refuseProduce answers produce requests for a partition with an error, without appending, until allow.
-func refuseProduce(t *testing.T, fake *kfake.Cluster, cluster *kafkatest.Cluster, topic string, partition int32) (allow func()) {
+func refuseProduce(t *testing.T, fake *kfake.Cluster, cluster *kafkatest.Cluster, topic string, partition int32, e *kerr.Error) (allow func()) {
 	t.Helper()
 	details, err := cluster.Admin(t).ListTopics(t.Context(), topic)
 	if err != nil {
@@ -39,7 +39,7 @@ func refuseProduce(t *testing.T, fake *kfake.Cluster, cluster *kafkatest.Cluster
 				return nil, nil, false
 			}
 			p := kmsg.NewProduceResponseTopicPartition()
-			p.Partition, p.ErrorCode, p.BaseOffset = partition, kerr.UnknownServerError.Code, -1
+			p.Partition, p.ErrorCode, p.BaseOffset = partition, e.Code, -1
 			to := kmsg.NewProduceResponseTopic()
 			to.Topic, to.TopicID, to.Partitions = rt.Topic, rt.TopicID, append(to.Partitions, p)
 			res.Topics = append(res.Topics, to)
@@ -96,7 +96,7 @@ func TestRedriveIsHeldByOneLetter(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	allow := refuseProduce(t, fake, cluster, stuck, 0)
+	allow := refuseProduce(t, fake, cluster, stuck, 0, kerr.UnknownServerError)
 	m := &tailracev1.RedriveDeadLettersRequest{DeadLetterTopic: letters, Group: name, MaxRecords: 1000}
 	skipped, redriven := int64(0), int64(0)
 	call := func() *tailracev1.RedriveDeadLettersResponse {
@@ -157,7 +157,7 @@ func TestRedriveBesideAStuckPartition(t *testing.T) {
 	if err := cluster.Client(t).ProduceSync(t.Context(), rs...).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	allow := refuseProduce(t, fake, cluster, topic, 0)
+	allow := refuseProduce(t, fake, cluster, topic, 0, kerr.UnknownServerError)
 	m := &tailracev1.RedriveDeadLettersRequest{DeadLetterTopic: letters, Group: name, MaxRecords: 1000}
 	call := func() *tailracev1.RedriveDeadLettersResponse {
 		t.Helper()
