@@ -311,3 +311,10 @@ func (l *ledger) counts(into map[string]int) {
 		into[what] += n
 	}
 }
+
+// countOf is how often something was done.
+func (l *ledger) countOf(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.count[what]
+}

@@ -36,7 +36,11 @@ type heard struct {
 	over    error // the consume is; the connection is not
 }
 
-const inFlight = 20
+const (
+	inFlight = 20
+	// manyAttempts: a worker that ends counts against what it held, and none of it may become a dead letter, which would settle what nobody has acknowledged.
+	manyAttempts = 1000
+)
 
 // textLine is a WebSocket, of either form.
 type textLine struct {
@@ -49,7 +53,7 @@ func (w *textLine) id() string { return fmt.Sprintf("q%d", w.n) }
 func (w *textLine) begin(group, topic string, ordered bool, timeout time.Duration) error {
 	w.n++
 	return w.s.sendJSON(map[string]any{
-		"op": "consume", "id": w.id(), "group": group, "topics": []string{topic}, "maxInFlight": inFlight, "maxAttempts": 1000,
+		"op": "consume", "id": w.id(), "group": group, "topics": []string{topic}, "maxInFlight": inFlight, "maxAttempts": manyAttempts,
 		"ackTimeoutMs": timeout.Milliseconds(), "ordering": map[bool]string{true: "key", false: "none"}[ordered],
 	})
 }
@@ -173,7 +177,7 @@ func (r *rpcLine) begin(group, topic string, ordered bool, timeout time.Duration
 	}
 	r.used = true
 	start := &tailracev1.ConsumeStart{
-		Group: group, Topics: []string{topic}, MaxInFlight: inFlight, MaxAttempts: 1000, AckTimeout: durationpb.New(timeout), Ordering: tailracev1.Ordering_ORDERING_NONE,
+		Group: group, Topics: []string{topic}, MaxInFlight: inFlight, MaxAttempts: manyAttempts, AckTimeout: durationpb.New(timeout), Ordering: tailracev1.Ordering_ORDERING_NONE,
 	}
 	if ordered {
 		start.Ordering = tailracev1.Ordering_ORDERING_KEY

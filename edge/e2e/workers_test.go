@@ -66,7 +66,7 @@ func (f *fleet) christen(i int) {
 func (f *fleet) kill(i int, ledgers []*ledger) {
 	f.t.Helper()
 	for _, l := range ledgers {
-		l.endAll(*f.names[i].Load(), map[bool]string{true: "SIGKILL of a service", false: "SIGKILL of an edge"}[i < 2])
+		l.endAll(*f.names[i].Load(), map[bool]string{true: killedService, false: killedEdge}[i < 2])
 	}
 	if i < 2 {
 		f.services[i].service.kill()
@@ -84,13 +84,18 @@ type staff struct {
 	f      *fleet
 	l      *ledger
 	topic  string
-	ends   *atomic.Int64 // connections that the test has ended, of all groups
+	ends   *atomic.Int64 // connections that the test has ended
 	enough *atomic.Bool
 	relays sync.Mutex
 	n      atomic.Int64
 }
 
-const endOfTest = "the end of the test"
+// How connections end, beside textEnds, rpcEnds and silence.
+const (
+	endOfTest     = "the end of the test"
+	killedService = "SIGKILL of a service"
+	killedEdge    = "SIGKILL of an edge"
+)
 
 var (
 	textEnds = []string{"close frame", "FIN", "RST"}
@@ -134,21 +139,21 @@ func (w *staff) live(ctx context.Context, kind string) error {
 	}
 	defer c.close()
 	connection := fmt.Sprintf("connection %d", w.n.Add(1))
-	cut := func(fate string) {
+	cut := func(fate string) bool {
 		if !w.l.endAll(connection, fate) {
-			return
+			return false
 		}
 		if way != nil {
 			way.silence(true)
 		}
 		c.end(fate)
+		return true
 	}
 	defer context.AfterFunc(ctx, func() { cut(endOfTest) })()
 	if mortal {
 		life := time.AfterFunc(time.Duration(300+rand.IntN(size(1700, 6000)))*time.Millisecond, func() {
-			if !w.enough.Load() {
+			if !w.enough.Load() && cut(fate) {
 				w.ends.Add(1)
-				cut(fate)
 			}
 		})
 		defer life.Stop()

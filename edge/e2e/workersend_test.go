@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	workerEnds  = flag.Int("e2e.ends", 0, "ends of workers in TestWorkersEndAtRandom, SIGKILLs aside; 0: as its size says")
+	workerEnds  = flag.Int("e2e.ends", 0, "ends of workers of each group in TestWorkersEndAtRandom, SIGKILLs aside; 0: as its size says")
 	workerKills = flag.Int("e2e.kills", 0, "SIGKILLs in TestWorkersEndAtRandom, of edges and services in turn; 0: as its size says")
 )
 
@@ -24,7 +24,7 @@ var (
 // is compared with the log, and with what Kafka says of the groups; see ledger.judge for the rules. Sockets beside that follow the topic notice nothing.
 func TestWorkersEndAtRandom(t *testing.T) {
 	const partitions, rate = 4, 250
-	ends, kills := size(40, 400), size(3, 40)
+	ends, kills := size(20, 200), size(3, 40)
 	if *workerEnds > 0 {
 		ends = *workerEnds
 	}
@@ -40,13 +40,13 @@ func TestWorkersEndAtRandom(t *testing.T) {
 	watch := j.watch(topic, ledgers[0].group, ledgers[1].group)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	var ended atomic.Int64
+	ended := make([]atomic.Int64, len(ledgers)) // connections, by the test
 	var enough atomic.Bool
 	var working sync.WaitGroup
 	defer working.Wait()
 	defer cancel()
-	for _, l := range ledgers {
-		w := &staff{t: t, f: f, l: l, topic: topic, ends: &ended, enough: &enough}
+	for i, l := range ledgers {
+		w := &staff{t: t, f: f, l: l, topic: topic, ends: &ended[i], enough: &enough}
 		for _, kind := range []string{"tailrace.v1.json", "tailrace.v1.proto", "grpc", "tailrace.v1.json", "tailrace.v1.proto", "grpc"} {
 			working.Go(func() { w.work(ctx, kind) })
 		}
@@ -57,7 +57,9 @@ func TestWorkersEndAtRandom(t *testing.T) {
 		pause(ctx, time.Duration(500+rand.IntN(size(2500, 8000)))*time.Millisecond)
 		f.kill((n+1)%2*2+rand.IntN(2), ledgers) // an edge, a service, an edge, …
 	}
-	await(t, 5*time.Minute, "enough workers have ended", func() bool { return ended.Load() >= int64(ends) })
+	await(t, 5*time.Minute, "enough workers of each group have ended", func() bool {
+		return !slices.ContainsFunc(ledgers, func(l *ledger) bool { return ended[slices.Index(ledgers, l)].Load() < int64(ends) })
+	})
 	enough.Store(true)
 	logEnds := load.stop()
 	lasted := time.Since(began)
@@ -78,6 +80,13 @@ func TestWorkersEndAtRandom(t *testing.T) {
 		}
 		for _, wrong := range l.wrong {
 			t.Error(wrong)
+		}
+		if ends >= 200 && kills >= 40 { // else there need not be some of each
+			for _, kind := range slices.Concat(textEnds, rpcEnds, []string{"silence", killedService, killedEdge}) {
+				if n := l.countOf(kind); n < 5 {
+					t.Errorf("%s: %d ends were %s, want some of each kind", l.group, n, kind)
+				}
+			}
 		}
 		l.counts(count)
 		proof(t, "%s: %s; partitions moved %d times", strings.TrimPrefix(l.group, topic+"-"), &v, watch.moves(l.group))
