@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 // TestDeadLetters: what fails too often is found in a topic of its own, with all that is known of it, and the front moves on.
 func TestDeadLetters(t *testing.T) {
+	began := time.Now()
 	cluster := kafkatest.Start(t)
 	topic := cluster.NewTopic(t, 1, nil)
 	writeKeyed(t, cluster, topic, 10)
@@ -31,6 +33,10 @@ func TestDeadLetters(t *testing.T) {
 	got := map[string]string{}
 	for _, h := range letter.Headers {
 		got[strings.TrimPrefix(h.Key, "tailrace-")] = string(h.Value)
+	}
+	died, err := time.Parse(time.RFC3339Nano, got["time"])
+	if since := time.Since(died); err != nil || died.Before(began) || since < 0 || !strings.HasSuffix(got["time"], "Z") {
+		t.Errorf("it died at %q, which is not between %v and now: %v", got["time"], began, err)
 	}
 	delete(got, "time")
 	want := map[string]string{"topic": topic, "partition": "0", "offset": "3", "group": topic + "-group", "attempts": "2", "reason": "bad record"}
@@ -63,27 +69,40 @@ func TestLargeDeadLetter(t *testing.T) {
 // letters are how often each offset has a letter in a topic of dead letters of one partition.
 func letters(t *testing.T, cluster *kafkatest.Cluster, topic string) map[int64]int {
 	t.Helper()
+	got := map[int64]int{}
+	for _, at := range origins(t, cluster, topic) {
+		got[at.offset]++
+	}
+	return got
+}
+
+// origin is where the record of a dead letter lies.
+type origin struct {
+	partition int32
+	offset    int64
+}
+
+// origins are those of the letters in a topic of dead letters of one partition, in their order.
+func origins(t *testing.T, cluster *kafkatest.Cluster, topic string) (all []origin) {
+	t.Helper()
 	ends, err := cluster.Admin(t).ListEndOffsets(t.Context(), topic)
 	if err != nil {
 		t.Fatal(err)
 	}
 	end, _ := ends.Lookup(topic, 0)
-	got := map[int64]int{}
 	if end.Err != nil || end.Offset <= 0 {
-		return got
+		return nil
 	}
 	for _, r := range readLog(t, cluster, topic, 0, end.Offset) {
-		for _, h := range r.Headers {
-			if h.Key == "tailrace-offset" {
-				offset, err := strconv.ParseInt(string(h.Value), 10, 64)
-				if err != nil {
-					t.Error(err)
-				}
-				got[offset]++
-			}
+		own := ownHeaders(r)
+		partition, err := strconv.ParseInt(own["partition"], 10, 32)
+		offset, other := strconv.ParseInt(own["offset"], 10, 64)
+		if err != nil || other != nil {
+			t.Errorf("the letter at %d has headers %v", r.Offset, own)
 		}
+		all = append(all, origin{int32(partition), offset})
 	}
-	return got
+	return all
 }
 
 // frontOf is a group's offset in partition 0, -1 if it has none.
@@ -124,17 +143,18 @@ func TestDeadLetterTopicIsMissing(t *testing.T) {
 	}
 }
 
-// TestManyDeadLetters: letters are stored side by side, in the order of their records, each once.
+// TestManyDeadLetters: letters are stored side by side, each once. Those of a partition are stored in the order in which its records died.
 func TestManyDeadLetters(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
-	topic := cluster.NewTopic(t, 1, nil)
-	const poison = 10_000
+	const partitions, poison = 2, 10_000
+	topic := cluster.NewTopic(t, partitions, nil)
+	cluster.CreateTopic(t, topic+".dlq", 1, nil) // those that need a second attempt, after it is made, are stored as they come
 	records := make([]*kgo.Record, poison)
 	for i := range records {
-		records[i] = &kgo.Record{Topic: topic, Value: fmt.Appendf(nil, "v%d", i)}
+		records[i] = &kgo.Record{Topic: topic, Partition: int32(i % partitions), Value: fmt.Appendf(nil, "v%d", i)}
 	}
-	if err := cluster.Client(t).ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+	if err := cluster.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner())).ProduceSync(t.Context(), records...).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
 	gs, _ := newGroups(t, cluster)
@@ -148,6 +168,7 @@ func TestManyDeadLetters(t *testing.T) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	var died [partitions][]int64 // offsets, in the order of their nacks
 	for nacked := 0; nacked < poison; {
 		p, err := w.Pull(1 << 20)
 		if err != nil {
@@ -156,6 +177,8 @@ func TestManyDeadLetters(t *testing.T) {
 		var tags []int64
 		for _, d := range p.Deliveries {
 			tags = append(tags, d.Tag)
+			r := decodeDelivered(t, d)
+			died[r.GetPartition()] = append(died[r.GetPartition()], r.GetOffset())
 		}
 		if nacked += len(tags); len(tags) > 0 {
 			w.Nack(tags, 0, "poison")
@@ -169,10 +192,27 @@ func TestManyDeadLetters(t *testing.T) {
 	}
 	eventually(t, func() bool { return lag(t, cluster, topic+"-group", topic) == 0 }, "all letters are stored")
 	t.Logf("%d dead letters in %v", poison, time.Since(began))
-	got := letters(t, cluster, topic+".dlq")
-	for offset := range int64(poison) {
-		if got[offset] != 1 {
-			t.Fatalf("offset %d has %d letters", offset, got[offset])
+	var got [partitions][]int64
+	for _, at := range origins(t, cluster, topic+".dlq") {
+		got[at.partition] = append(got[at.partition], at.offset)
+	}
+	for p := range got {
+		if !slices.Equal(got[p], died[p]) {
+			t.Errorf("partition %d: %d letters of %d records, in another order from %d on", p, len(got[p]), len(died[p]), firstDifference(got[p], died[p]))
+		}
+		slices.Sort(got[p])
+		if n := len(slices.Compact(got[p])); n != poison/partitions {
+			t.Errorf("partition %d: %d records have letters, want %d", p, n, poison/partitions)
 		}
 	}
+}
+
+// firstDifference is where two lists cease to be the same.
+func firstDifference(a, b []int64) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
 }
