@@ -146,7 +146,7 @@ type rpcLine struct {
 	used      bool
 }
 
-func dialRPC(ctx context.Context, address string) (*rpcLine, error) {
+func dialRPC(ctx context.Context, address string, options ...connect.ClientOption) (*rpcLine, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func dialRPC(ctx context.Context, address string) (*rpcLine, error) {
 	}}
 	r.transport.Protocols.SetUnencryptedHTTP2(true)
 	ctx, r.cancel = context.WithCancel(ctx)
-	client := tailracev1connect.NewStreamServiceClient(&http.Client{Transport: r.transport}, "http://"+address, connect.WithGRPC())
+	client := tailracev1connect.NewStreamServiceClient(&http.Client{Transport: r.transport}, "http://"+address, append(options, connect.WithGRPC())...)
 	if r.stream, err = client.Consume(ctx); err != nil {
 		r.close()
 		return nil, err
