@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the suites and the benchmarks at full size, one after the other, and writes what they say to .tmp/soak/DATE.txt. Goes on after a failure and fails in the end.
+# Runs the suites, the fuzz tests and the benchmarks at full size, one after the other, and writes what they say to .tmp/soak/DATE.txt. Goes on after a failure and fails in the end.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -30,6 +30,8 @@ suite() { # package flags…
 	for package in $(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); do
 		[[ " ${suites[*]} " == *" $package "* ]] || suite "$package"
 	done
+	echo "=== fuzz tests, for five minutes each"
+	make fuzz FUZZTIME=5m || failed=1
 	echo "=== figures"
 	go test -run '^$' -bench . -benchtime 1x -timeout 6h ./edge/e2e -e2e.full || failed=1
 	echo "=== ended $(date -u +%Y-%m-%dT%H:%M:%SZ)"

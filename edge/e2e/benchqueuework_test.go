@@ -60,6 +60,9 @@ func handOver(b *testing.B, j *judge, c *team, records []*kgo.Record, connection
 	j.write(records...)
 	c.await("records", len(records))
 	held := c.count(func(j *job) bool { return j.worker == first })
+	if held == 0 {
+		b.Fatal("the worker that ends holds nothing")
+	}
 	began := time.Now()
 	first.end(connection)
 	c.await("records, with those that were held,", len(records)+held)

@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
+	"hash/maphash"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,7 +35,7 @@ func TestQueuesBesideBroadcast(t *testing.T) {
 	crowd := newCrowd(ctx, t, p, topic, strictly, map[string]any{"start": "earliest"})
 	listeners := make([]*listener, sockets-strictly)
 	for i := range listeners {
-		listeners[i] = listen(ctx, t, p, topic, partitions)
+		listeners[i] = listen(ctx, t, p, topic, partitions, i == 0)
 	}
 	var reading sync.WaitGroup
 	defer reading.Wait()
@@ -96,6 +98,16 @@ func TestQueuesBesideBroadcast(t *testing.T) {
 			t.Fatalf("partition %d has %d records and ends at %d: listeners have counted offsets that there are not", p, held, end)
 		}
 	}
+	if d := listeners[0].tape(t, topic).diff(log); d != "" {
+		t.Errorf("a socket did not get the log:\n%s", d)
+	}
+	for i, l := range listeners {
+		for p := range l.sum {
+			if l.sum[p].Load() != listeners[0].sum[p].Load() {
+				t.Errorf("socket %d did not get the same bytes of partition %d as the first", i, p)
+			}
+		}
+	}
 	for i, r := range readers {
 		if err := r.verify(log); err != nil {
 			t.Errorf("gRPC subscriber %d: %v", i, err)
@@ -115,20 +127,24 @@ func TestQueuesBesideBroadcast(t *testing.T) {
 		sockets, streams, groups, workers, log.count(), fetched, stored, fetched/stored/(1+groups), 1+groups)
 }
 
-// listener is a socket that reads no more of its records than where they lie, which has to be each offset of the log, in order.
+// listener is a socket that reads no more of its records than where they lie, which has to be each offset of the log, in order; of the rest it keeps a
+// sum, which has to be that of a listener whose records are compared with the log.
 type listener struct {
-	next   []atomic.Int64 // by partition
+	next   []atomic.Int64  // by partition
+	sum    []atomic.Uint64 // likewise
+	keeps  bool
+	kept   [][]byte // JSON of records, from behind their partition's name; until it has reached the end
 	failed atomic.Pointer[error]
 }
 
 // listen follows a topic from its start, by a socket that ends with the test.
-func listen(ctx context.Context, t *testing.T, p *pair, topic string, partitions int) *listener {
+func listen(ctx context.Context, t *testing.T, p *pair, topic string, partitions int, keeps bool) *listener {
 	t.Helper()
 	s, err := dialSocket(ctx, p.ws, "/ws/"+topic+"?start=earliest", dialOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &listener{next: make([]atomic.Int64, partitions)}
+	l := &listener{next: make([]atomic.Int64, partitions), sum: make([]atomic.Uint64, partitions), keeps: keeps}
 	ended := make(chan struct{})
 	started := make(chan struct{})
 	t.Cleanup(func() { s.abort(true); <-ended })
@@ -162,22 +178,51 @@ func (l *listener) take(message []byte) error {
 		}
 		return nil
 	}
-	for {
-		_, rest, found := bytes.Cut(message, []byte(`"partition":`))
-		if !found {
-			return nil
+	end := bytes.LastIndex(message, []byte(`}]`)) // of the records: behind them are positions at most, which have none
+	_, message, found := bytes.Cut(message[:max(end, 0)], partitionName)
+	for found {
+		var text []byte
+		text, message, found = bytes.Cut(message, partitionName)
+		if found {
+			text = text[:max(0, bytes.LastIndex(text, []byte(`},{"topic":`)))]
 		}
-		message = rest
 		var partition int
 		var offset int64
-		if _, err := fmt.Sscanf(string(rest[:min(len(rest), 64)]), `%d,"offset":%d`, &partition, &offset); err != nil || partition >= len(l.next) {
-			return fmt.Errorf("a record that begins with %.64s: %w", rest, err)
+		if _, err := fmt.Sscanf(string(text[:min(len(text), 64)]), `%d,"offset":%d`, &partition, &offset); err != nil || partition >= len(l.next) {
+			return fmt.Errorf("a record that begins with %.64s: %w", text, err)
 		}
 		if want := l.next[partition].Load(); offset != want {
 			return fmt.Errorf("partition %d goes on with offset %d, want %d", partition, offset, want)
 		}
+		l.sum[partition].Store(bits.RotateLeft64(l.sum[partition].Load(), 1) ^ maphash.Bytes(seed, text))
+		if l.keeps {
+			l.kept = append(l.kept, bytes.Clone(text))
+		}
 		l.next[partition].Add(1)
 	}
+	return nil
+}
+
+var partitionName = []byte(`"partition":`)
+
+// tape is what it has kept.
+func (l *listener) tape(t *testing.T, topic string) *tape {
+	t.Helper()
+	got := newTape(false)
+	for _, text := range l.kept {
+		var r recordJSON
+		err := strict(fmt.Appendf(nil, `{"topic":%q,"partition":%s}`, topic, text), &r)
+		if err == nil {
+			var rec *record
+			if rec, _, err = r.decode(); err == nil {
+				got.add(rec)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return got
 }
 
 // why is what ended it, if anything has.

@@ -298,3 +298,36 @@ func TestResetOffsets(t *testing.T) {
 		t.Errorf("got gaps %v, %s", k.gaps, told)
 	}
 }
+
+// TestGroupIsEmptyAfterItsLastWorker: Kafka sees a process as a member until Linger after its last worker, and then no more, as a reset needs it.
+func TestGroupIsEmptyAfterItsLastWorker(t *testing.T) {
+	t.Parallel()
+	const linger, soon = time.Second, 10 * time.Second
+	cluster := kafkatest.Start(t)
+	topic := cluster.NewTopic(t, 1, nil)
+	name := topic + "-group"
+	writeKeyed(t, cluster, topic, 10)
+	_, gs, _ := newProcess(t, cluster, func(c *group.Config) { c.Linger = linger })
+	k := newTaken()
+	admin := cluster.Admin(t)
+	state := func() (string, int) {
+		described, err := admin.DescribeGroups(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return described[name].State, len(described[name].Members)
+	}
+	for n := range 2 { // who comes back begins anew
+		stop := k.work(t, gs, startOf(name, topic), nil)
+		eventually(t, func() bool { return k.distinct() == 10 && lag(t, cluster, name, topic) == 0 }, "all is done")
+		eventually(t, func() bool { s, members := state(); return s == "Stable" && members == 1 }, "it is a member")
+		left := time.Now()
+		stop()
+		eventually(t, func() bool { s, members := state(); return s == "Empty" && members == 0 }, "it has left")
+		if took := time.Since(left); took < linger || took > linger+soon {
+			t.Errorf("round %d: it left after %v, want about %v", n, took, linger)
+		} else {
+			t.Logf("round %d: it left after %v", n, took)
+		}
+	}
+}
