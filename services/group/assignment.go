@@ -132,16 +132,20 @@ func (g *Group) Revoke(ctx context.Context, ps []Partition) []Place {
 	return fronts
 }
 
-// Lose lets partitions go that somebody else may have by now: nothing of them may be committed.
-func (g *Group) Lose(ps []Partition) {
+// Lose lets partitions go that somebody else may have by now: nothing of them may be committed. It returns where their fronts were, to tell of.
+func (g *Group) Lose(ps []Partition) []Place {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	fronts := make([]Place, 0, len(ps))
 	for _, p := range ps {
 		if l := g.lanes[p]; l != nil {
+			offset, epoch := l.tracker.Front()
+			fronts = append(fronts, Place{Partition: p, Offset: offset, Epoch: epoch})
 			g.drop(l, lost)
 		}
 	}
 	g.later.forget()
+	return fronts
 }
 
 // halt deals nothing more of a lane.

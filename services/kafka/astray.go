@@ -155,7 +155,7 @@ func (m *member) judge(findings []finding) {
 		}
 	}
 	if !found && len(still) > 0 { // one of them may have stopped for what is over by now
-		m.seek(still)
+		m.fetchAt(still)
 	}
 }
 
@@ -171,12 +171,12 @@ func (m *member) jump(id group.Partition, to int64, reason hub.GapReason) {
 		m.group.Assign([]group.Place{{Partition: id, Offset: to, Epoch: -1, Fresh: true}})
 		delete(m.paused, id) // it begins as one that does not wait
 	}
-	m.seek([]group.Partition{id})
+	m.fetchAt([]group.Partition{id})
 	m.group.Gap(group.Gap{Partition: id, From: from, To: to, Reason: reason})
 }
 
-// seek has partitions fetched at their places. Not by a Seek: librdkafka refuses that to a partition that it does not fetch.
-func (m *member) seek(ps []group.Partition) {
+// fetchAt has partitions fetched at their places. Not by a Seek: librdkafka refuses that to a partition that it does not fetch.
+func (m *member) fetchAt(ps []group.Partition) {
 	tps := m.partitions(ps)
 	for i, p := range ps {
 		tps[i].Offset = confluent.Offset(m.next[p])
@@ -206,7 +206,7 @@ func (m *member) truly(ctx context.Context, topic string, commits []confluent.To
 	for look := range 2 {
 		doubt := false
 		for p, b := range bounds {
-			if int(p) >= len(commits) || b.err != nil || int64(commits[p].Offset) <= b.end || m.foreign(commits[p], id) {
+			if int(p) >= len(commits) || b.err != nil || int64(commits[p].Offset) <= b.end || foreignTo(commits[p], id) {
 				continue
 			}
 			high, err := m.client.admin.highWatermark(ctx, topic, p)

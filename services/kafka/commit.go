@@ -6,12 +6,15 @@ import (
 	"time"
 
 	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
-
-	"tailrace.dev/tailrace/services/group"
 )
 
-// begin commits; one commit is under way at a time.
-func (m *member) begin(places []group.Place) {
+// begin commits what is queued, unless a commit is under way: there is one at a time, also where the coordinator does not answer.
+func (m *member) begin() {
+	if m.commits != nil || len(m.queued) == 0 {
+		return
+	}
+	places := m.queued
+	m.queued = nil
 	tps := make([]confluent.TopicPartition, len(places))
 	for i, at := range places {
 		tps[i] = confluent.TopicPartition{Topic: &at.Topic, Partition: at.Partition.Partition, Offset: confluent.Offset(at.Offset), Metadata: m.mark(at.Topic)}
@@ -39,17 +42,18 @@ const commitBound = 6 * time.Second
 var errCommitUnanswered = errors.New("no answer from the coordinator")
 
 // settle takes the answer of a commit under way, for which it may wait: librdkafka waits for the coordinator, for ever if need be, but the
-// partitions are others' once the session is over.
+// partitions are others' once the session is over. A commit that was given up is still under way, and its answer says that the coordinator is back.
 func (m *member) settle(wait bool) {
 	if m.commits == nil {
 		return
 	}
 	var err error
-	if wait {
+	answered := true
+	if wait && !m.deaf {
 		select {
 		case err = <-m.commits:
 		case <-time.After(min(commitBound, m.client.cfg.SessionTimeout)):
-			err, m.deaf = errCommitUnanswered, true
+			err, answered = errCommitUnanswered, false
 		}
 	} else {
 		select {
@@ -59,7 +63,10 @@ func (m *member) settle(wait bool) {
 		}
 	}
 	m.group.Committed(m.offered, err)
-	m.commits, m.offered = nil, nil
+	m.offered = nil
+	if m.deaf = !answered; answered {
+		m.commits = nil
+	}
 	if err != nil {
 		m.log.WarnContext(m.ctx, "commit failed", slog.Any("error", err))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,10 @@ const (
 	fencedRestMost = 10 * time.Minute
 	unreleasedRest = 10 * time.Second
 )
+
+// fencedByItself is how long after the loss of its session a static member may be refused as fenced without another process: a request of before,
+// a commit say, comes under the id that it had then.
+const fencedByItself = 15 * time.Second
 
 const (
 	memberPoll     = 100 * time.Millisecond // how long a poll may wait
@@ -41,12 +46,14 @@ type member struct {
 	consumer *confluent.Consumer
 	ctx      context.Context //nolint:containedctx // that of Join: the callback has no other
 
-	ids        map[string]string // of topics, as partitions were placed
+	past       *past // Join's, handed from member to member
 	next       map[group.Partition]int64
 	commits    chan error     // the answer of the commit under way; nil: none is
-	offered    []group.Place  // what it commits
+	offered    []group.Place  // what it commits; nil: it was given up
+	queued     []group.Place  // what is committed next
 	committing sync.WaitGroup // calls of CommitOffsets
 	looks      chan error     // of the look at topics under way; nil: none
+	lookEnd    context.CancelFunc
 	lookAt     time.Time
 	goneAt     time.Time            // since when a topic is missing; zero: none is
 	newest     []*confluent.Message // a run of one partition
@@ -58,12 +65,11 @@ type member struct {
 	bell       *bell // nil: there is none
 	hung       bool  // the consumer rings it
 	fetched    meter
-	deaf       bool  // the coordinator did not answer a commit, which is still under way
-	broken     error // ends this consumer
+	deaf       bool      // the coordinator has not answered the commit under way in time
+	lostAt     time.Time // when partitions were lost last
+	retired    bool      // all is given back: what the callback is told now is no business of the group's
+	broken     error     // ends this consumer
 }
-
-// errAnew: a topic was created anew. A new consumer is needed: librdkafka does not believe in leaders whose epochs are below those it has seen.
-var errAnew = errors.New("a topic was created anew")
 
 // Check is group.Cluster's.
 func (c *Client) Check(ctx context.Context, topics []string) error {
@@ -91,10 +97,11 @@ func (c *Client) Join(ctx context.Context, s group.Settings, g *group.Group) err
 		defer b.close()
 		defer context.AfterFunc(ctx, b.ring)()
 	}
+	past := newPast()
 	for fenced := fencedRest; ; {
 		m := &member{
 			client: c, log: log, settings: s, group: g, ctx: ctx,
-			ids: map[string]string{}, next: map[group.Partition]int64{}, epochs: map[group.Partition]int32{}, paused: map[group.Partition]bool{},
+			past: past, next: map[group.Partition]int64{}, epochs: map[group.Partition]int32{}, paused: map[group.Partition]bool{},
 			pending: map[group.Partition][]*confluent.Message{}, ends: map[group.Partition]int64{},
 			bell: b, fetched: meter{total: c.metrics.fetched.WithLabelValues(consumerGroup)},
 		}
@@ -107,6 +114,8 @@ func (c *Client) Join(ctx context.Context, s group.Settings, g *group.Group) err
 			return err
 		case errors.Is(err, errAnew):
 			continue
+		case isCode(err, confluent.ErrFencedInstanceID) && time.Since(m.lostAt) < fencedByItself:
+			log.WarnContext(ctx, "Kafka had let this member's session end, and refuses what it began before; another takes its place", slog.Any("error", err))
 		case isCode(err, confluent.ErrFencedInstanceID):
 			rest, fenced = fenced, min(2*fenced, fencedRestMost)
 			log.ErrorContext(ctx, "another process is this member of the group", slog.String("instance", c.cfg.GroupInstance), slog.Duration("again_in", rest),
@@ -181,11 +190,9 @@ func (m *member) turn() {
 			delete(m.paused, p)
 		}
 	}
-	if len(t.Commit) > 0 {
-		m.settle(true)
-		m.begin(t.Commit)
-	}
+	m.queued = append(m.queued, t.Commit...) // each partition once: none is offered again before it is answered
 	m.settle(false)
+	m.begin()
 	wait := memberPoll
 	if t.Busy || m.commits != nil && !m.hung {
 		wait = memberBusyPoll
@@ -240,66 +247,14 @@ func (m *member) failure(e confluent.Error) {
 	}
 }
 
-// look sees at times whether the topics are still those that they were.
-func (m *member) look() {
-	switch {
-	case m.looks != nil:
-		select {
-		case err := <-m.looks:
-			m.looks = nil
-			m.seen(err)
-		default:
-		}
-	case time.Since(m.lookAt) >= m.client.cfg.WatchInterval:
-		m.lookAt = time.Now()
-		m.looks = make(chan error, 1)
-		go func(answer chan<- error) { answer <- m.client.Check(m.ctx, m.settings.Topics) }(m.looks)
-	}
-}
-
-func (m *member) seen(err error) {
-	if errors.Is(err, hub.ErrUnknownTopic) {
-		if m.goneAt.IsZero() {
-			m.goneAt = time.Now()
-		}
-		if time.Since(m.goneAt) > m.client.cfg.DeletedAfter {
-			m.broken = hub.ErrTopicDeleted
-		}
-		return
-	}
-	if err != nil {
-		return
-	}
-	m.goneAt = time.Time{}
-	m.renewed()
-}
-
-// renewed looks whether what is known of the topics says that one was created anew.
-func (m *member) renewed() {
-	for topic, id := range m.ids {
-		if i, ok := m.client.admin.known(topic); ok && i.id != id {
-			m.broken = errAnew
-			var over []group.Partition
-			for p := range m.next {
-				if p.Topic == topic {
-					over = append(over, p)
-					delete(m.next, p)
-				}
-			}
-			m.group.Lose(over)
-		}
-	}
-}
-
 // retire gives everything back, before the consumer is closed.
 func (m *member) retire() {
 	m.give()
 	m.revoke(m.held())
 	m.settle(true)
-	if m.looks != nil {
-		m.seen(<-m.looks)
-	}
+	m.lookNoMore()
 	m.astray.wait()
+	m.retired = true
 }
 
 func (m *member) held() []group.Partition {
@@ -316,12 +271,12 @@ func (m *member) revoke(ps []group.Partition) {
 		return
 	}
 	fronts := m.group.Revoke(context.WithoutCancel(m.ctx), ps)
+	m.forget(ps)
 	m.settle(true)
-	if len(fronts) > 0 {
-		m.begin(fronts)
+	if m.queued = append(m.queued, fronts...); len(m.queued) > 0 {
+		m.begin()
 		m.settle(true)
 	}
-	m.forget(ps)
 }
 
 func (m *member) forget(ps []group.Partition) {
@@ -333,6 +288,10 @@ func (m *member) forget(ps []group.Partition) {
 		delete(m.paused, p)
 		m.astray.forget(p)
 	}
+	m.queued = slices.DeleteFunc(m.queued, func(at group.Place) bool {
+		_, held := m.next[at.Partition]
+		return !held
+	})
 }
 
 func (m *member) partitions(ps []group.Partition) []confluent.TopicPartition {

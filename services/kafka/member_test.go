@@ -296,7 +296,9 @@ func TestGroupPlaces(t *testing.T) {
 		}
 		eventually(t, func() bool { return k.distinct() == 50 && again() == 20 }, "the new log from its first record")
 		eventually(t, func() bool { return lag(t, cluster, topic+"-group", topic) == 0 }, "all of it is done")
-		if gaps := k.gapsOf(); len(gaps) > 1 || len(gaps) == 1 && gaps[0].Reason != hub.GapRecreated { // Kafka may have forgotten the commit with the topic
+		// Kafka has forgotten the commit with the topic. Until that is seen, librdkafka reads on in the new log.
+		gaps := k.gapsOf()
+		if len(gaps) != 1 || gaps[0].Topic != topic || gaps[0].From < 20 || gaps[0].To != 0 || gaps[0].Reason != hub.GapRecreated {
 			t.Errorf("got gaps %v", gaps)
 		}
 	})
@@ -312,7 +314,9 @@ func TestGroupPlaces(t *testing.T) {
 		writeKeyed(t, cluster, topic, 5)
 		eventually(t, func() bool { return k.count(topic, 0, 0, 5) == 10 }, "the new log from its first record")
 		eventually(t, func() bool { return lag(t, cluster, topic+"-group", topic) == 0 }, "all of it is done")
-		if gaps := k.gapsOf(); len(gaps) > 1 || len(gaps) == 1 && gaps[0].Reason != hub.GapRecreated { // Kafka may have forgotten the commit with the topic
+		// Kafka has forgotten the commit with the topic. Until that is seen, librdkafka reads on in the new log.
+		gaps := k.gapsOf()
+		if len(gaps) != 1 || gaps[0].Topic != topic || gaps[0].From < 20 || gaps[0].To != 0 || gaps[0].Reason != hub.GapRecreated {
 			t.Errorf("got gaps %v", gaps)
 		}
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
@@ -15,6 +14,9 @@ import (
 
 // rebalance is the callback, which runs inside Poll: nobody else reads what is revoked before it returns.
 func (m *member) rebalance(_ *confluent.Consumer, event confluent.Event) error {
+	if m.retired {
+		return m.decline(event)
+	}
 	m.gather()
 	switch e := event.(type) {
 	case confluent.AssignedPartitions:
@@ -29,7 +31,8 @@ func (m *member) rebalance(_ *confluent.Consumer, event confluent.Event) error {
 		if m.consumer.AssignmentLost() {
 			m.log.WarnContext(m.ctx, "group member lost its partitions", slog.Int("partitions", len(ps)))
 			m.client.metrics.rebalances.WithLabelValues(changeLost).Inc()
-			m.group.Lose(ps)
+			m.lostAt = time.Now()
+			m.lose(ps)
 			m.forget(ps)
 		} else {
 			m.client.metrics.rebalances.WithLabelValues(changeRevoked).Inc()
@@ -42,13 +45,21 @@ func (m *member) rebalance(_ *confluent.Consumer, event confluent.Event) error {
 	return nil
 }
 
+// decline leaves the group alone: another member may serve it already, while this one is being closed.
+func (m *member) decline(event confluent.Event) error {
+	if e, ok := event.(confluent.RevokedPartitions); ok {
+		return m.consumer.IncrementalUnassign(e.Partitions)
+	}
+	return m.consumer.IncrementalAssign(nil)
+}
+
 // assigned places partitions and begins to fetch them. Where Kafka does not say where, it asks for as long as the group may wait; then the member
 // is replaced.
 func (m *member) assigned(tps []confluent.TopicPartition) {
 	var placed []placed
 	var err error
 	for until, pause := time.Now().Add(memberLooks), resolvePause; ; pause = min(2*pause, resolvePauseMax) {
-		if placed, err = m.places(tps); err == nil || m.ctx.Err() != nil || time.Now().After(until) {
+		if placed, err = m.places(tps); err == nil || m.broken != nil || m.ctx.Err() != nil || time.Now().After(until) {
 			break
 		}
 		select {
@@ -57,7 +68,9 @@ func (m *member) assigned(tps []confluent.TopicPartition) {
 		}
 	}
 	if err != nil {
-		m.broken = fmt.Errorf("place partitions: %w", err)
+		if m.broken == nil {
+			m.broken = fmt.Errorf("place partitions: %w", err)
+		}
 		_ = m.consumer.IncrementalAssign(nil)
 		return
 	}
@@ -73,6 +86,9 @@ func (m *member) assigned(tps []confluent.TopicPartition) {
 		return
 	}
 	m.group.Assign(places)
+	for _, at := range places {
+		delete(m.past.lost, at.Partition)
+	}
 	for _, p := range placed {
 		if p.gap != nil {
 			m.log.WarnContext(m.ctx, "committed offset is not in the log", slog.String("topic", p.Topic), slog.Int("partition", int(p.Partition.Partition)),
@@ -112,6 +128,9 @@ func (m *member) placesIn(ctx context.Context, topic string, partitions []int32)
 	if err != nil {
 		return nil, err
 	}
+	if !m.judgeID(topic, info.id) { // before partitions of the new log stand beside those of the old one
+		return nil, errAnew
+	}
 	all := make([]confluent.TopicPartition, info.count)
 	for p := range all {
 		all[p] = confluent.TopicPartition{Topic: &topic, Partition: int32(p)}
@@ -120,13 +139,12 @@ func (m *member) placesIn(ctx context.Context, topic string, partitions []int32)
 	if err != nil {
 		return nil, fmt.Errorf("committed offsets: %w", err)
 	}
-	begun := false // a partition without a commit among others that have one was added since
 	for _, c := range commits {
 		if c.Error != nil {
 			return nil, fmt.Errorf("committed offset of %q partition %d: %w", topic, c.Partition, c.Error)
 		}
-		begun = begun || c.Offset >= 0 && !m.foreign(c, info.id)
 	}
+	log := m.logOf(topic, info, commits)
 	bounds, err := m.client.admin.bounds(ctx, topic, partitions, m.client.cfg.Isolation)
 	if err != nil {
 		return nil, err
@@ -144,14 +162,14 @@ func (m *member) placesIn(ctx context.Context, topic string, partitions []int32)
 		if int(p) >= len(commits) {
 			return nil, fmt.Errorf("%q partition %d is not there yet", topic, p)
 		}
-		out = append(out, m.place(commits[p], b, info.id, begun))
+		out = append(out, m.place(commits[p], b, log))
 	}
-	m.ids[topic] = info.id
+	m.past.logs[topic] = log
 	return out, nil
 }
 
 // place finds where one partition begins.
-func (m *member) place(c confluent.TopicPartition, b logBounds, id string, begun bool) placed {
+func (m *member) place(c confluent.TopicPartition, b logBounds, log topicLog) placed {
 	initial := b.oldest
 	if m.settings.Initial == group.Latest {
 		initial = b.end
@@ -163,11 +181,13 @@ func (m *member) place(c confluent.TopicPartition, b logBounds, id string, begun
 		return at
 	}
 	switch {
-	case c.Offset < 0 && begun:
+	case c.Offset < 0 && (c.Partition >= log.first || m.past.anew[*c.Topic] == log.id):
 		at.Offset = b.oldest
 	case c.Offset < 0:
 		at.Offset = initial
-	case m.foreign(c, id):
+	case foreignTo(c, log.id) && m.past.anew[*c.Topic] == log.id: // that was told
+		at.Offset = b.oldest
+	case foreignTo(c, log.id):
 		return gap(b.oldest, hub.GapRecreated)
 	case at.Offset < b.oldest:
 		return gap(b.oldest, hub.GapRetention)
@@ -180,21 +200,4 @@ func (m *member) place(c confluent.TopicPartition, b logBounds, id string, begun
 		}
 	}
 	return at
-}
-
-// topicMark stands before a topic's id in the metadata of a commit: a front of one log means nothing in another of the same name.
-const topicMark = "topic-id="
-
-func (m *member) mark(topic string) *string {
-	mark := topicMark + m.ids[topic]
-	return &mark
-}
-
-// foreign says that a commit is of another log. One that does not say so, made by other tools, is believed.
-func (m *member) foreign(c confluent.TopicPartition, id string) bool {
-	if c.Metadata == nil {
-		return false
-	}
-	of, ok := strings.CutPrefix(*c.Metadata, topicMark)
-	return ok && of != "" && of != id
 }
