@@ -45,6 +45,9 @@ func parseConsume(o *object) *Consume {
 	c := &Consume{ID: o.id(), Start: &tailracev1.ConsumeStart{}}
 	m := c.Start
 	m.Group = o.required("group")
+	if problem := hub.GroupProblem(m.GetGroup()); problem != "" && m.GetGroup() != "" {
+		o.wrong("group", problem)
+	}
 	m.Topics = o.topics()
 	m.Initial = choice(o, "initial", map[string]tailracev1.InitialPosition{
 		"earliest": tailracev1.InitialPosition_INITIAL_POSITION_EARLIEST, "latest": tailracev1.InitialPosition_INITIAL_POSITION_LATEST,
@@ -149,7 +152,8 @@ func nackRequest(m *tailracev1.Nack) *tailracev1.ConsumeRequest {
 
 func (c *protoRequest) consume(m *tailracev1.ConsumeOp) *Consume {
 	q := m.GetStart()
-	c.require(q.GetGroup() != "", "start.group", "is required")
+	name := hub.GroupProblem(q.GetGroup())
+	c.require(name == "", "start.group", name)
 	c.require(len(q.GetTopics()) > 0 && len(q.GetTopics()) <= maxTopics, "start.topics", fmt.Sprintf("must name 1 to %d topics", maxTopics))
 	for i, topic := range q.GetTopics() {
 		c.require(topic != "", fmt.Sprintf("start.topics.%d", i), "is required")

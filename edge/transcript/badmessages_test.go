@@ -131,6 +131,7 @@ func badMessages() []misdeed {
 	for op, rests := range map[string][]string{
 		"consume": {
 			``, `"group":"g"`, `"topics":["orders"]`, `"group":"","topics":["orders"]`, `"group":"g","topics":[]`, `"group":"g","topics":"orders"`, `"group":"g","topics":[""]`,
+			`"group":" ","topics":["orders"]`, `"group":"g\u0000-ro","topics":["orders"]`, `"group":"g\n","topics":["orders"]`, `"group":"` + strings.Repeat("x", 250) + `","topics":["orders"]`,
 			`"group":"g","topics":[1]`, `"group":"g","topics":["orders"],"what":[{}]`,
 			`"group":"g","topics":["orders"],"maxInFlight":0`, `"group":"g","topics":["orders"],"maxInFlight":10001`, `"group":"g","topics":["orders"],"ackTimeoutMs":999`,
 			`"group":"g","topics":["orders"],"ackTimeoutMs":1e999`, `"group":"g","topics":["orders"],"maxAttempts":-1`, `"group":"g","topics":["orders"],"initial":"now"`,

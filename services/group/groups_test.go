@@ -124,6 +124,12 @@ func TestStartsThatAreRefused(t *testing.T) {
 				t.Errorf("%s: got %v", field, err)
 			}
 		}
+		for _, name := range []string{"g\x001", " ", "g\n"} {
+			_, err := x.groups.Join(context.Background(), begin(func(s *group.Start) { s.Group = name }))
+			if invalid := (*hub.InvalidError)(nil); !errors.As(err, &invalid) || invalid.Field != "group" {
+				t.Errorf("%q: got %v", name, err)
+			}
+		}
 		if _, err := x.groups.Join(context.Background(), begin(func(s *group.Start) { s.Group = "g10" })); !errors.Is(err, group.ErrNotAllowed) {
 			t.Errorf("name: got %v", err)
 		}

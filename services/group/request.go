@@ -64,8 +64,6 @@ const (
 	MaxAckTimeout      = time.Hour
 	DefaultMaxAttempts = 5
 	MaxMaxAttempts     = 1000
-	// MaxName is the longest name of a group, in bytes.
-	MaxName = 249
 	// MaxTopics of a group.
 	MaxTopics = 100
 	// MaxReason is how much of a nack's reason is kept, in bytes.
@@ -105,13 +103,12 @@ func (s Start) normal() (Start, error) {
 	s.Topics = slices.Clone(s.Topics)
 	slices.Sort(s.Topics)
 	s.Topics = slices.Compact(s.Topics)
-	dead := hub.DeadLetterProblem(s.Topics, s.DeadLetter)
+	name, dead := hub.GroupProblem(s.Group), hub.DeadLetterProblem(s.Topics, s.DeadLetter)
 	for _, c := range []struct {
 		ok             bool
 		field, problem string
 	}{
-		{s.Group != "", "group", "is required"},
-		{len(s.Group) <= MaxName, "group", fmt.Sprintf("is longer than %d bytes", MaxName)},
+		{name == "", "group", name},
 		{len(s.Topics) > 0, "topics", "is required"},
 		{len(s.Topics) <= MaxTopics, "topics", fmt.Sprintf("has more than %d entries", MaxTopics)},
 		{!slices.Contains(s.Topics, ""), "topics", "has an empty name"},

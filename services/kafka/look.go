@@ -56,7 +56,7 @@ func (m *member) lookNoMore() {
 		return
 	}
 	m.lookEnd()
-	<-m.looks
+	_ = <-m.looks // cut short, it says nothing
 	m.looks = nil
 }
 

@@ -40,7 +40,7 @@ func appendDeliveries(b []byte, ds []group.Delivery) []byte {
 // parseConsume validates a start; defaults are filled in by the group. The error is all that is wrong with it.
 func parseConsume(m *tailracev1.ConsumeStart) (group.Start, error) {
 	c := &checker{}
-	c.require(m.GetGroup() != "", "start.group", "is required")
+	c.name("start.group", m.GetGroup())
 	c.require(len(m.GetTopics()) > 0, "start.topics", "is required")
 	c.require(m.GetMaxInFlight() >= 0 && m.GetMaxInFlight() <= group.MaxMaxInFlight, "start.max_in_flight", "must be from 1 to %d", group.MaxMaxInFlight)
 	c.require(m.GetMaxAttempts() >= 0 && m.GetMaxAttempts() <= group.MaxMaxAttempts, "start.max_attempts", "must be from 1 to %d", group.MaxMaxAttempts)

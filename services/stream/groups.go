@@ -158,8 +158,8 @@ func (h *groupService) RedriveDeadLetters(ctx context.Context, m *tailracev1.Red
 
 // name requires the name of a group.
 func (c *checker) name(field, name string) {
-	c.require(name != "", field, "is required")
-	c.require(len(name) <= group.MaxName, field, "is longer than %d bytes", group.MaxName)
+	problem := hub.GroupProblem(name)
+	c.require(problem == "", field, "%s", problem)
 }
 
 func parseReset(m *tailracev1.ResetOffsetsRequest) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,7 +149,10 @@ func TestGroupRequestsAreJudged(t *testing.T) {
 		fields []string
 	}{
 		{get(&tailracev1.GetGroupRequest{}), []string{"group"}},
-		{get(&tailracev1.GetGroupRequest{Group: string(make([]byte, 250))}), []string{"group"}},
+		{get(&tailracev1.GetGroupRequest{Group: strings.Repeat("g", 250)}), []string{"group"}},
+		{get(&tailracev1.GetGroupRequest{Group: "billing\x00-ro"}), []string{"group"}},
+		{reset(&tailracev1.ResetOffsetsRequest{Group: "billing\x00-ro", Topic: "orders", To: earliest}), []string{"group"}},
+		{redrive(&tailracev1.RedriveDeadLettersRequest{Group: " ", DeadLetterTopic: "d"}), []string{"group"}},
 		{reset(&tailracev1.ResetOffsetsRequest{}), []string{"group", "topic", "to"}},
 		{reset(&tailracev1.ResetOffsetsRequest{Group: "g", Topic: "orders", To: &tailracev1.ResetOffsetsRequest_Earliest{}}), []string{"earliest"}},
 		{reset(&tailracev1.ResetOffsetsRequest{Group: "g", Topic: "orders", To: &tailracev1.ResetOffsetsRequest_Latest{}}), []string{"latest"}},
