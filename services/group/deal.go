@@ -258,6 +258,9 @@ func (g *Group) giveBack(it *item, how outcome, reason string, notBefore int64) 
 			it.failures++
 			it.reason = reason
 		}
+		if how == workerEnded {
+			notBefore = g.now() + endedRest(it.failures)
+		}
 		switch {
 		case it.failures >= g.settings.MaxAttempts:
 			g.die(it)
@@ -283,6 +286,9 @@ func (g *Group) giveBack(it *item, how outcome, reason string, notBefore int64) 
 				g.die(t)
 				continue
 			}
+			if how == workerEnded {
+				notBefore = max(notBefore, g.now()+endedRest(t.failures))
+			}
 		}
 		q.pushFront(t)
 		g.undealt++
@@ -290,6 +296,15 @@ func (g *Group) giveBack(it *item, how outcome, reason string, notBefore int64) 
 	q.notYet = max(q.notYet, notBefore)
 	g.freed(q)
 	g.rouse()
+}
+
+// endedRest is how long a record waits whose worker was lost, after so many failures: at first not at all. Where many are lost at one moment, as when a
+// proxy in front of them restarts, it would go from one to the next, all about to be lost, until it counts as a record that nobody survives.
+func endedRest(failures int) int64 {
+	if failures < 2 {
+		return 0
+	}
+	return int64(min(EndedRest<<min(failures-2, 10), EndedRestMost))
 }
 
 // back puts an item without order before what waits.

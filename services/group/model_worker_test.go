@@ -28,7 +28,12 @@ func (w *world) end() {
 	} else {
 		o.Close()
 		for len(o.what) > 0 {
-			w.fail(o, slices.Min(slices.Collect(maps.Keys(o.what))), nil, 0)
+			tag := slices.Min(slices.Collect(maps.Keys(o.what)))
+			var rest time.Duration
+			if n := o.what[tag].failures + 1; n > 1 {
+				rest = min(group.EndedRest<<(n-2), group.EndedRestMost)
+			}
+			w.fail(o, tag, nil, rest)
 		}
 	}
 	w.gone(o)

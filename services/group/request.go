@@ -64,6 +64,10 @@ const (
 	MaxAckTimeout      = time.Hour
 	DefaultMaxAttempts = 5
 	MaxMaxAttempts     = 1000
+	// EndedRest is how long a record waits after its second failure, if that was the loss of its worker; twice as long after each further one, at most
+	// EndedRestMost. After the first it is dealt again at once.
+	EndedRest     = 500 * time.Millisecond
+	EndedRestMost = 5 * time.Second
 	// MaxTopics of a group.
 	MaxTopics = 100
 	// MaxReason is how much of a nack's reason is kept, in bytes.

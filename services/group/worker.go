@@ -158,8 +158,8 @@ func (w *Worker) Held() int {
 // Leave ends the worker in order: what it holds is dealt to others at once, and has not failed. It may be called again.
 func (w *Worker) Leave() { w.end(workerLeft) }
 
-// Close ends a worker that was lost: what it holds is dealt to others at once, and counts as failed, since that may be why. Where it has left it does
-// nothing; while the process drains it is Leave. It may be called again.
+// Close ends a worker that was lost: what it holds is dealt to others, at once the first time (EndedRest), and counts as failed, since that may be why.
+// Where it has left it does nothing; while the process drains it is Leave. It may be called again.
 func (w *Worker) Close() { w.end(workerEnded) }
 
 func (w *Worker) end(how outcome) {

@@ -56,7 +56,7 @@ func (m *member) lookNoMore() {
 		return
 	}
 	m.lookEnd()
-	_ = <-m.looks // cut short, it says nothing
+	m.seen(<-m.looks)
 	m.looks = nil
 }
 

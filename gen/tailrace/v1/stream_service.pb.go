@@ -1658,7 +1658,7 @@ func (*ConsumeRequest_Nack) isConsumeRequest_Event() {}
 // here, for as long as it has workers here.
 type ConsumeStart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Consumer group. Required.
+	// Consumer group. Required: 1 to 249 bytes that can be printed, without blanks around them.
 	Group string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
 	// Topics to consume. Required.
 	Topics []string `protobuf:"bytes,2,rep,name=topics,proto3" json:"topics,omitempty"`
