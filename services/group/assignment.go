@@ -229,13 +229,18 @@ func (g *Group) Turn() Turn {
 }
 
 // full says whether a lane has to wait. Between the marks it stays as it is: to pause throws away what was fetched ahead.
+//
+// Half of the budget is for whoever comes first; beyond it lanes with more than their share of that half wait. Those who came first keep what they
+// have, though, and shares shrink as lanes come: beyond all of the budget, a lane has the least.
 func (g *Group) full(l *lane) bool {
 	records, bytes := l.tracker.Beyond()
-	all, share := g.counts.bytes.Load(), g.cfg.Budget/max(g.counts.lanes.Load(), 1)
+	all, budget := g.counts.bytes.Load(), g.cfg.Budget
+	share := max(budget/2/max(g.counts.lanes.Load(), 1), 1)
+	least := min(share, LeastShare)
 	if l.paused {
-		return records > g.cfg.WindowRecords/2 || bytes > g.cfg.WindowBytes/2 || all > g.cfg.Budget/2 && bytes > share/2
+		return records > g.cfg.WindowRecords/2 || bytes > g.cfg.WindowBytes/2 || all > budget/4 && bytes > share/2 || all > budget/2 && bytes > least/2
 	}
-	return records >= g.cfg.WindowRecords || bytes >= g.cfg.WindowBytes || all >= g.cfg.Budget && bytes >= max(share, 1)
+	return records >= g.cfg.WindowRecords || bytes >= g.cfg.WindowBytes || all >= budget/2 && bytes >= share || all >= budget && bytes >= least
 }
 
 // Committed answers the commits of a Turn. What failed is offered again.

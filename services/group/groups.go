@@ -38,8 +38,8 @@ type Config struct {
 	// 64 MiB.
 	WindowRecords int
 	WindowBytes   int64
-	// Budget bounds the bytes beyond the fronts of all partitions of all groups: beyond it, those with more than their share of it wait, until half
-	// of either is left. A partition is passed by what it reads at once, up to 1 MiB. Default 256 MiB.
+	// Budget bounds the bytes beyond the fronts of all partitions of all groups: beyond half of it, those with more than their share wait, beyond all of
+	// it those with more than LeastShare; they go on when half of that is left. Default 256 MiB.
 	Budget int64
 }
 

@@ -68,6 +68,8 @@ const (
 	// EndedRestMost. After the first it is dealt again at once.
 	EndedRest     = 500 * time.Millisecond
 	EndedRestMost = 5 * time.Second
+	// LeastShare is what each partition may hold in bytes, and then what is read at once, where the budget is used up.
+	LeastShare = 64 << 10
 	// MaxTopics of a group.
 	MaxTopics = 100
 	// MaxReason is how much of a nack's reason is kept, in bytes.

@@ -38,6 +38,8 @@ type Client struct {
 	producer  *producer
 	calls     atomic.Uint64 // of Publish
 	burials   *slots        // for dead letters
+	members   atomic.Int32  // of groups, here
+	freed     chan struct{} // has a value when a member was closed since memory was given back
 
 	logs    chan confluent.LogEvent // of all clients; made by Run
 	ready   chan struct{}           // closed when the clients are open
@@ -66,6 +68,7 @@ func New(cfg Config, logger *slog.Logger, reg prometheus.Registerer) (*Client, e
 	c.tails, c.searches = newTails(), make(chan struct{}, searching(cfg))
 	c.producer = newProducer(c)
 	c.burials = newSlots()
+	c.freed = make(chan struct{}, 1)
 	return c, nil
 }
 
@@ -119,6 +122,7 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 	roles.Go(func() { c.producer.run(life) })
 	roles.Go(func() { c.watcher.run(life) })
+	roles.Go(func() { giveBack(life, c.freed) })
 	c.logs = logs
 	close(c.ready)
 	<-ctx.Done()

@@ -320,8 +320,10 @@ func (c Config) reader(logs chan confluent.LogEvent) *confluent.ConfigMap {
 	})
 }
 
-// member: a member of a group. Its positions are given to it as numbers; what is out of range must be told, never skipped.
-func (c Config) member(logs chan confluent.LogEvent, process, group string) *confluent.ConfigMap {
+// member: a member of a group. Its positions are given to it as numbers; what is out of range must be told, never skipped. The more members there are
+// in this process, this one among them, the less it fetches ahead: a record that librdkafka holds costs several hundred bytes beside its own.
+func (c Config) member(logs chan confluent.LogEvent, process, group string, members int) *confluent.ConfigMap {
+	ahead := func(all, least, most int) int { return min(max(all/max(members, 1), least), most) }
 	own := confluent.ConfigMap{
 		"group.id":                           group,
 		"client.id":                          memberClient + process, // who it is must be told of a group's members
@@ -334,7 +336,7 @@ func (c Config) member(logs chan confluent.LogEvent, process, group string) *con
 		"topic.metadata.refresh.interval.ms": 3000, // partitions that were added are found by it
 		"fetch.wait.max.ms":                  100,
 		"fetch.queue.backoff.ms":             5,
-		"queued.max.messages.kbytes":         8 << 10,
+		"queued.max.messages.kbytes":         ahead(64<<10, 512, 8<<10),
 		"max.poll.interval.ms":               int(c.MaxPollInterval / time.Millisecond),
 		"statistics.interval.ms":             int(c.StatsInterval / time.Millisecond),
 	}
@@ -349,8 +351,9 @@ func (c Config) member(logs chan confluent.LogEvent, process, group string) *con
 	return c.settings("group", logs, confluent.ConfigMap{
 		"fetch.error.backoff.ms": 100,
 		// What is fetched ahead is thrown away where a partition has to wait for its workers, and fetched again.
-		"queued.min.messages":       2000,
-		"max.partition.fetch.bytes": 256 << 10,
+		"queued.min.messages":       ahead(16_000, 200, 2000),
+		"max.partition.fetch.bytes": ahead(2<<20, 16<<10, 256<<10),
+		"fetch.max.bytes":           ahead(16<<20, 64<<10, 2<<20), // compressed: in memory a response may be many times as large
 	}, own)
 }
 

@@ -142,3 +142,22 @@ func TestWhatClientsAreMadeWithIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestMembersFetchAheadTogether: what the members of a process fetch ahead is about the same in all, however many they are, and never nothing.
+func TestMembersFetchAheadTogether(t *testing.T) {
+	for _, key := range []string{"queued.min.messages", "queued.max.messages.kbytes", "max.partition.fetch.bytes", "fetch.max.bytes"} {
+		one, most := kafka.MemberSetting(key, 1), 0
+		for members := range 1000 {
+			n := kafka.MemberSetting(key, members+1)
+			if n <= 0 || n > one {
+				t.Fatalf("%s of %d members: %d, want from 1 to %d", key, members+1, n, one)
+			}
+			if members < 100 {
+				most = max(most, n*(members+1))
+			}
+		}
+		if most > 12*one {
+			t.Errorf("%s of up to 100 members is %d in all, that of one is %d", key, most, one)
+		}
+	}
+}

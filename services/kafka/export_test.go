@@ -177,7 +177,7 @@ func OwnSettings() []string {
 		func(c Config) *confluent.ConfigMap { return c.reader(nil) },
 		func(c Config) *confluent.ConfigMap { return c.producer(nil) },
 		func(c Config) *confluent.ConfigMap { return c.admin(nil) },
-		func(c Config) *confluent.ConfigMap { return c.member(nil, "host-1", "g") },
+		func(c Config) *confluent.ConfigMap { return c.member(nil, "host-1", "g", 1) },
 	} {
 		c := DefaultConfig()
 		for k := range *settings(c) {
@@ -195,3 +195,9 @@ func OwnSettings() []string {
 
 // Refused is what librdkafka says when one property is set.
 func (c Config) Refused(k string) string { return c.refused(k) }
+
+// MemberSetting is a number among the properties of a group's member in a process with so many; 0: it is none.
+func MemberSetting(key string, members int) int {
+	n, _ := (*DefaultConfig().member(nil, "host-1", "g", members))[key].(int)
+	return n
+}

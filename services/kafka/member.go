@@ -90,6 +90,8 @@ func (c *Client) Join(ctx context.Context, s group.Settings, g *group.Group) err
 		return err
 	}
 	log := c.log.With(slog.String("group", s.Group))
+	c.members.Add(1)
+	defer c.members.Add(-1)
 	b, err := newBell()
 	if err != nil {
 		log.WarnContext(ctx, "no bell for a group member: it polls all the time", slog.Any("error", err))
@@ -137,7 +139,7 @@ func (c *Client) Join(ctx context.Context, s group.Settings, g *group.Group) err
 
 // run is the life of one consumer: until ctx ends, or it is broken.
 func (m *member) run() error {
-	consumer, err := confluent.NewConsumer(m.client.cfg.member(m.client.logs, m.client.process, m.settings.Group))
+	consumer, err := confluent.NewConsumer(m.client.cfg.member(m.client.logs, m.client.process, m.settings.Group, int(m.client.members.Load())))
 	if err != nil {
 		return fmt.Errorf("open group member: %w", err)
 	}
@@ -156,6 +158,10 @@ func (m *member) run() error {
 		closeWithin(m.log, "group member", bound, func() {
 			m.committing.Wait() // Close must not race another call
 			_ = consumer.Close()
+			select {
+			case m.client.freed <- struct{}{}:
+			default:
+			}
 		})
 	}()
 	defer func() {
