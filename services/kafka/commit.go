@@ -3,9 +3,12 @@ package kafka
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
+
+	"tailrace.dev/tailrace/services/group"
 )
 
 // begin commits what is queued, unless a commit is under way: there is one at a time, also where the coordinator does not answer.
@@ -33,6 +36,14 @@ func (m *member) begin() {
 		if m.bell != nil {
 			m.bell.ring()
 		}
+	})
+}
+
+// unqueue drops what was to be committed of partitions that are not held any more.
+func (m *member) unqueue() {
+	m.queued = slices.DeleteFunc(m.queued, func(at group.Place) bool {
+		_, held := m.next[at.Partition]
+		return !held
 	})
 }
 

@@ -106,6 +106,7 @@ func (m *member) judgeID(topic, id string) bool {
 		}
 	}
 	m.lose(over)
+	m.unqueue()
 	for p, front := range m.past.lost {
 		if p.Topic != topic {
 			continue

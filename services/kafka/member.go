@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -283,6 +282,7 @@ func (m *member) revoke(ps []group.Partition) {
 		m.begin()
 		m.settle(true)
 	}
+	m.unqueue() // where the commit before is unanswered: soon somebody else commits there
 }
 
 func (m *member) forget(ps []group.Partition) {
@@ -294,10 +294,7 @@ func (m *member) forget(ps []group.Partition) {
 		delete(m.paused, p)
 		m.astray.forget(p)
 	}
-	m.queued = slices.DeleteFunc(m.queued, func(at group.Place) bool {
-		_, held := m.next[at.Partition]
-		return !held
-	})
+	m.unqueue()
 }
 
 func (m *member) partitions(ps []group.Partition) []confluent.TopicPartition {

@@ -153,12 +153,20 @@ func (l *ledger) stream(ctx context.Context, cut context.CancelFunc, url, group,
 }
 
 // TestQueueOfTwoProcesses: workers and service processes are killed at random while a group works. Each record is acknowledged, those of a key are seen in order,
-// and in the end Kafka has the end of the log as the group's offset.
+// and in the end Kafka has the end of the log as the group's offset. So it is with either of Kafka's group protocols.
 func TestQueueOfTwoProcesses(t *testing.T) {
-	cluster := kafkatest.Start(t)
+	t.Run("classic", func(t *testing.T) { queueOfTwo(t, kafkatest.Start(t), "classic", *kills) })
+	t.Run("consumer", func(t *testing.T) { // its session timeout is the broker's, 45 s if nobody says otherwise
+		cluster := kafkatest.StartOwn(t, 1, "group.consumer.min.session.timeout.ms=6000", "group.consumer.session.timeout.ms=6000",
+			"group.consumer.min.heartbeat.interval.ms=1000", "group.consumer.heartbeat.interval.ms=1000")
+		queueOfTwo(t, cluster, "consumer", (*kills+2)/3)
+	})
+}
+
+func queueOfTwo(t *testing.T, cluster *kafkatest.Cluster, protocol string, kills int) {
 	topic := cluster.NewTopic(t, 1, nil)
 	group := topic + "-group"
-	c := &children{t: t, args: []string{"-kafka", cluster.Bootstrap}}
+	c := &children{t: t, args: []string{"-kafka", cluster.Bootstrap, "-kafka.group-protocol", protocol}}
 	c.start(0)
 	c.start(1)
 	producer := cluster.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -170,7 +178,7 @@ func TestQueueOfTwoProcesses(t *testing.T) {
 	}
 	defer workers.Wait()
 	defer cancel()
-	for round := range *kills + 1 {
+	for round := range kills + 1 {
 		records := make([]*kgo.Record, queueRecords)
 		for i := range records {
 			n := round*len(records) + i
@@ -185,14 +193,14 @@ func TestQueueOfTwoProcesses(t *testing.T) {
 			defer l.mu.Unlock()
 			return len(l.acked) > some
 		})
-		if round < *kills {
+		if round < kills {
 			victim := c.at[round%2].Load()
 			_ = victim.cmd.Process.Signal(syscall.SIGKILL)
 			<-victim.ended
 			c.start(round % 2)
 		}
 	}
-	end := int64(queueRecords * (*kills + 1))
+	end := int64(queueRecords * (kills + 1))
 	adm := cluster.Admin(t)
 	eventually(t, "the group's offset is the end of the log", func() bool {
 		commits, err := adm.FetchOffsets(t.Context(), group)
@@ -210,7 +218,7 @@ func TestQueueOfTwoProcesses(t *testing.T) {
 			again++
 		}
 	}
-	t.Logf("%d kills; %d of %d records were acknowledged more than once", *kills, again, end)
+	t.Logf("%d kills; %d of %d records were acknowledged more than once", kills, again, end)
 }
 
 // TestGroupsAreCapped: how many groups a process is in, and their names, are settings; a start beyond them has a reason that programs can rely on.
