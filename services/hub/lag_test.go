@@ -189,13 +189,16 @@ func TestTheCounterOfOthersDoesNotGoDown(t *testing.T) {
 		x.Close()
 		<-time.After(10 * hub.DefaultConfig().Linger)
 		want("when one is gone", 5, label.Topics+1)
-		l.subscribe(hub.Request{Topic: "x"})
+		back := l.subscribe(hub.Request{Topic: "x"})
 		l.src.Append("x", 0, texts("k", 1)...)
 		want("when it is back", 6, label.Topics+2)
 		l.src.CreateTopic("x", 1)
 		l.src.DeleteTopic("x")
+		synctest.Wait() // seen, or created anew for all that is known
+		back.Close()
 		l.src.CreateTopic("x", 1)
 		l.subscribe(hub.Request{Topic: "x"})
+		<-time.After(10 * hub.DefaultConfig().Linger)
 		want("when it was deleted and is there again", 6, label.Topics+2)
 	})
 }
