@@ -20,7 +20,7 @@ import (
 func TestTopicAnewWithMorePartitions(t *testing.T) {
 	cluster := kafkatest.Start(t)
 	for _, initial := range []group.Initial{group.Earliest, group.Latest} {
-		for try := range 4 {
+		for try := range 2 {
 			t.Run(fmt.Sprint(initial, try), func(t *testing.T) {
 				t.Parallel()
 				topic := cluster.NewTopic(t, 1, nil)
@@ -41,9 +41,7 @@ func TestTopicAnewWithMorePartitions(t *testing.T) {
 				}
 				eventually(t, func() bool { return partitionsOf(gs) == 2 }, "the new partition")
 				eventually(t, func() bool { return frontOf(t, cluster, topic+"-group", topic) == 50 }, "committed to the end")
-				if n := k.count(topic, 0, 0, 20); n != 40 {
-					t.Errorf("offsets 0..20 were acknowledged %d times in two logs, want 40: the new log's were skipped", n)
-				}
+				eventually(t, func() bool { return k.count(topic, 0, 0, 20) == 40 }, "the new log's first records, after the old one's at the same offsets")
 				if gaps := k.gapsOf(); len(gaps) == 0 {
 					t.Error("no gap was told")
 				}
