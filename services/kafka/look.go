@@ -16,18 +16,24 @@ var errAnew = errors.New("a topic was created anew")
 // past is what a group's members here know of its topics, one after the other.
 type past struct {
 	logs map[string]topicLog       // of topics, as partitions were placed
-	lost map[group.Partition]int64 // fronts of partitions that were lost, and are not held since
+	lost map[group.Partition]front // of partitions that were lost, and are not held since
 	anew map[string]string         // topics that were created anew, and their ids since
 }
 
+// front is where a group was in a partition when that was lost.
+type front struct {
+	offset int64
+	at     time.Time
+}
+
 func newPast() *past {
-	return &past{logs: map[string]topicLog{}, lost: map[group.Partition]int64{}, anew: map[string]string{}}
+	return &past{logs: map[string]topicLog{}, lost: map[group.Partition]front{}, anew: map[string]string{}}
 }
 
 // lose lets partitions go that are others' by now, or nobody's: Kafka takes those of a topic that is deleted away, too.
 func (m *member) lose(ps []group.Partition) {
 	for _, at := range m.group.Lose(ps) {
-		m.past.lost[at.Partition] = at.Offset
+		m.past.lost[at.Partition] = front{at.Offset, time.Now()}
 	}
 }
 
@@ -91,8 +97,8 @@ func (m *member) renewed() {
 // they are let go, the workers are told, and this consumer ends. Kafka has deleted the group's commits along with the topic, so that whoever
 // places the partitions next, here, has to know of it: Join keeps it for the next member.
 func (m *member) judgeID(topic, id string) bool {
-	was, ok := m.past.logs[topic]
-	if !ok || was.id == id {
+	log, ok := m.past.logs[topic]
+	if !ok || log.id == id {
 		return true
 	}
 	m.broken = errAnew
@@ -107,13 +113,16 @@ func (m *member) judgeID(topic, id string) bool {
 	}
 	m.lose(over)
 	m.unqueue()
-	for p, front := range m.past.lost {
+	for p, was := range m.past.lost {
 		if p.Topic != topic {
 			continue
 		}
 		delete(m.past.lost, p)
-		m.log.WarnContext(m.ctx, "topic was created anew", slog.String("topic", topic), slog.Int("partition", int(p.Partition)), slog.Int64("front", front))
-		m.group.Gap(group.Gap{Partition: p, From: front, To: 0, Reason: hub.GapRecreated})
+		if time.Since(was.at) > m.client.cfg.DeletedAfter {
+			continue // not along with the topic, or the group would have ended: it is somebody else's
+		}
+		m.log.WarnContext(m.ctx, "topic was created anew", slog.String("topic", topic), slog.Int("partition", int(p.Partition)), slog.Int64("front", was.offset))
+		m.group.Gap(group.Gap{Partition: p, From: was.offset, To: 0, Reason: hub.GapRecreated})
 	}
 	return false
 }

@@ -23,7 +23,8 @@ const (
 )
 
 // fencedByItself is how long after the loss of its session a static member may be refused as fenced without another process: a request of before,
-// a commit say, comes under the id that it had then.
+// a commit say, comes under the id that it had then. One that was a member for less is believed to have another process beside it: else two that
+// share a name would take each other's place without a rest.
 const fencedByItself = 15 * time.Second
 
 const (
@@ -106,6 +107,7 @@ func (c *Client) Join(ctx context.Context, s group.Settings, g *group.Group) err
 			pending: map[group.Partition][]*confluent.Message{}, ends: map[group.Partition]int64{},
 			bell: b, fetched: meter{total: c.metrics.fetched.WithLabelValues(consumerGroup)},
 		}
+		born := time.Now()
 		err := m.run()
 		rest := memberRest
 		switch {
@@ -115,7 +117,7 @@ func (c *Client) Join(ctx context.Context, s group.Settings, g *group.Group) err
 			return err
 		case errors.Is(err, errAnew):
 			continue
-		case isCode(err, confluent.ErrFencedInstanceID) && time.Since(m.lostAt) < fencedByItself:
+		case isCode(err, confluent.ErrFencedInstanceID) && time.Since(m.lostAt) < fencedByItself && m.lostAt.Sub(born) > fencedByItself:
 			log.WarnContext(ctx, "Kafka had let this member's session end, and refuses what it began before; another takes its place", slog.Any("error", err))
 		case isCode(err, confluent.ErrFencedInstanceID):
 			rest, fenced = fenced, min(2*fenced, fencedRestMost)
