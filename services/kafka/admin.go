@@ -232,6 +232,8 @@ func (a *admin) topic(ctx context.Context, name string, age time.Duration) (topi
 	switch {
 	case i.missing:
 		return i, fmt.Errorf("topic %q: %w", name, hub.ErrUnknownTopic)
+	case isCode(i.err, confluent.ErrTopicAuthorizationFailed):
+		return i, forbidden(fmt.Sprintf("see topic %q", name), "topic")
 	case i.err != nil:
 		return i, fmt.Errorf("describe topic %q: %w: %w", name, hub.ErrUnavailable, i.err)
 	}

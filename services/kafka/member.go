@@ -15,7 +15,7 @@ import (
 )
 
 // How long a member waits whose name another process has taken, longer each time: of two that share one each takes the other's place; and one whose
-// name Kafka has not released yet. Each such end leaves something behind, see below.
+// name Kafka has not released yet.
 const (
 	fencedRest     = 30 * time.Second
 	fencedRestMost = 10 * time.Minute
@@ -84,7 +84,8 @@ func (c *Client) Check(ctx context.Context, topics []string) error {
 	return nil
 }
 
-// Join is group.Cluster's. A member that fails is replaced by another, for ever; what ends it is hub.ErrTopicDeleted.
+// Join is group.Cluster's. A member that fails is replaced by another, for ever; what ends it is hub.ErrTopicDeleted,
+// or that Kafka refuses the group: *hub.ForbiddenError, *hub.GroupSettingsError, *hub.InvalidError.
 func (c *Client) Join(ctx context.Context, s group.Settings, g *group.Group) error {
 	if err := c.started(ctx); err != nil {
 		return err
@@ -109,6 +110,10 @@ func (c *Client) Join(ctx context.Context, s group.Settings, g *group.Group) err
 		}
 		born := time.Now()
 		err := m.run()
+		if why := denial(s, err); why != nil && ctx.Err() == nil {
+			log.WarnContext(ctx, "Kafka refuses the group, its workers are told", slog.Any("error", err))
+			return why
+		}
 		rest := memberRest
 		switch {
 		case ctx.Err() != nil:
@@ -128,7 +133,10 @@ func (c *Client) Join(ctx context.Context, s group.Settings, g *group.Group) err
 			log.WarnContext(ctx, "Kafka still waits for the member of this name that was here before", slog.String("instance", c.cfg.GroupInstance),
 				slog.String("advice", "with the consumer protocol one that was killed is waited for until its session ends; else give each process a -kafka.group-instance of its own"))
 		default:
-			log.WarnContext(ctx, "group member failed, another takes its place", slog.Any("error", err))
+			if isFatal(err) {
+				rest, fenced = fenced, min(2*fenced, fencedRestMost)
+			}
+			log.WarnContext(ctx, "group member failed, another takes its place", slog.Any("error", err), slog.Duration("again_in", rest))
 		}
 		select {
 		case <-ctx.Done():
@@ -147,18 +155,15 @@ func (m *member) run() error {
 	m.consumer = consumer
 	m.hung = m.bell != nil && m.bell.hang(consumer)
 	defer func() {
-		if m.broken != nil && isFatal(m.broken) {
-			// rd_kafka_consumer_close_queue refuses to close a consumer that a fatal error ended, and the binding's Close waits for it for ever.
-			go func() { _ = consumer.Close() }()
-			return
-		}
 		bound := closeBound
 		if m.deaf { // nor will it soon
 			bound = time.Second
 		}
 		closeWithin(m.log, "group member", bound, func() {
 			m.committing.Wait() // Close must not race another call
-			_ = consumer.Close()
+			if !isFatal(m.broken) || !destroy(consumer) {
+				_ = consumer.Close()
+			}
 			select {
 			case m.client.freed <- struct{}{}:
 			default:
@@ -244,6 +249,8 @@ func (m *member) failure(e confluent.Error) {
 	switch {
 	case e.IsFatal():
 		m.broken = fmt.Errorf("fatal: %w", e)
+	case denial(m.settings, e) != nil:
+		m.broken = e
 	case isOutOfRange(e) || e.Code() == confluent.ErrLogTruncation:
 		m.astray.wanted = true // it names no partition, and that one is not fetched any more
 	case e.Code() == confluent.ErrMaxPollExceeded:
