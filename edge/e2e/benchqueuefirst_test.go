@@ -18,7 +18,7 @@ func BenchmarkConsumeFirst(b *testing.B) {
 	j := newJudge(b, kafka)
 	topic := j.topic(partitions)
 	fill(j, topic, partitions, 1000, jsonValue)
-	p := startPair(b, pairOptions{kafka: kafka, plain: true, withoutEdge: true})
+	p := startPair(b, pairOptions{kafka: kafka, plain: true, withoutEdge: true, service: []string{"-max-groups", "1000"}}) // the rounds' groups linger
 	firstDelivery(b, p, topic+"-warm", topic)
 	for b.Loop() {
 		bare := startReference(b, "-brokers", kafka, "-topic", topic, "-joins")

@@ -1,6 +1,9 @@
 package group
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Errors of what looks at groups from outside.
 var (
@@ -9,6 +12,17 @@ var (
 	// ErrActive says that the group has members, here or elsewhere.
 	ErrActive = errors.New("the group has members")
 )
+
+// NamedError says of which group an error is.
+type NamedError struct {
+	Group string
+	Err   error // ErrUnknown or ErrActive
+}
+
+func (e *NamedError) Error() string { return fmt.Sprintf("group %q: %v", e.Group, e.Err) }
+
+// Unwrap makes it Err.
+func (e *NamedError) Unwrap() error { return e.Err }
 
 // Load is what this process does for a group.
 type Load struct {

@@ -21,6 +21,9 @@ func LegalTopic(name string) bool {
 	return true
 }
 
+// internal are the topics that Kafka lets nobody but itself write to (org.apache.kafka.common.internals.Topic).
+var internal = map[string]bool{"__consumer_offsets": true, "__transaction_state": true, "__share_group_state": true}
+
 // DeadLetterTopic is where the dead letters of a topic go in a group that names a topic for them, or none.
 func DeadLetterTopic(topic, named string) string {
 	if named != "" {
@@ -57,6 +60,8 @@ func DeadLetterProblem(topics []string, named string) string {
 		case !LegalTopic(topic):
 		case !LegalTopic(to):
 			return fmt.Sprintf("is required: %q has more than %d characters", to, maxTopicName)
+		case internal[to]:
+			return fmt.Sprintf("would be %q, which is Kafka's own: nobody else may write there", to)
 		case read[to]:
 			return fmt.Sprintf("would be %q, which is one of the topics: no group reads its own dead letters", to)
 		}

@@ -27,6 +27,7 @@ func TestDeadLetterTopics(t *testing.T) {
 		{[]string{"a"}, "..", []string{".."}, "name"},
 		{[]string{"a"}, "a/b", []string{"a/b"}, "name"},
 		{[]string{"a"}, "dé", []string{"dé"}, "name"},
+		{[]string{"a"}, "__consumer_offsets", []string{"__consumer_offsets"}, "Kafka's own"},
 		{[]string{"a", "b"}, "b", []string{"b"}, "one of the topics"},
 		{[]string{"a.dlq", "a"}, "", []string{"a.dlq.dlq", "a.dlq"}, "one of the topics"},
 	} {

@@ -30,6 +30,18 @@ type InvalidError struct {
 
 func (e *InvalidError) Error() string { return e.Field + ": " + e.Problem }
 
+// UnknownTopicError is ErrUnknownTopic where several topics were named.
+type UnknownTopicError struct {
+	Topic string
+}
+
+func (e *UnknownTopicError) Error() string {
+	return fmt.Sprintf("topic %q: %v", e.Topic, ErrUnknownTopic)
+}
+
+// Unwrap makes it ErrUnknownTopic.
+func (e *UnknownTopicError) Unwrap() error { return ErrUnknownTopic }
+
 // UnknownPartitionError says that the topic has no such partition.
 type UnknownPartitionError struct {
 	Topic     string

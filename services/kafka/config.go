@@ -337,6 +337,7 @@ func (c Config) member(logs chan confluent.LogEvent, process, group string, memb
 		"fetch.wait.max.ms":                  100,
 		"fetch.queue.backoff.ms":             5,
 		"queued.max.messages.kbytes":         ahead(64<<10, 512, 8<<10),
+		"message.max.bytes":                  1000, // a consumer's fetch.max.bytes must not be less; it bounds nothing else here
 		"max.poll.interval.ms":               int(c.MaxPollInterval / time.Millisecond),
 		"statistics.interval.ms":             int(c.StatsInterval / time.Millisecond),
 	}

@@ -144,6 +144,15 @@ func TestWhatClientsAreMadeWithIsRefused(t *testing.T) {
 }
 
 // TestMembersFetchAheadTogether: what the members of a process fetch ahead is about the same in all, however many they are, and never nothing.
+// TestAnyNumberOfMembersOpens: librdkafka refuses settings that do not go together.
+func TestAnyNumberOfMembersOpens(t *testing.T) {
+	for _, members := range []int{1, 2, 16, 17, 100, 300, 10_000} {
+		if err := kafka.OpenMember(members); err != nil {
+			t.Errorf("of %d members: %v", members, err)
+		}
+	}
+}
+
 func TestMembersFetchAheadTogether(t *testing.T) {
 	for _, key := range []string{"queued.min.messages", "queued.max.messages.kbytes", "max.partition.fetch.bytes", "fetch.max.bytes"} {
 		one, most := kafka.MemberSetting(key, 1), 0

@@ -109,6 +109,17 @@ func TestDeniedGroups(t *testing.T) {
 	}
 }
 
+// TestUnknownTopicIsNamed: of several topics, that which is not there.
+func TestUnknownTopicIsNamed(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	topic := cluster.NewTopic(t, 1, nil)
+	gs, _ := newGroups(t, cluster)
+	_, err := gs.Join(t.Context(), startOf(topic+"-group", topic, topic+"-missing"))
+	if unknown, ok := errors.AsType[*hub.UnknownTopicError](err); !ok || unknown.Topic != topic+"-missing" || !errors.Is(err, hub.ErrUnknownTopic) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func is[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok

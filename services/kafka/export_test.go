@@ -196,6 +196,15 @@ func OwnSettings() []string {
 // Refused is what librdkafka says when one property is set.
 func (c Config) Refused(k string) string { return c.refused(k) }
 
+// OpenMember makes the consumer of one of so many members.
+func OpenMember(members int) error {
+	c, err := confluent.NewConsumer(DefaultConfig().member(nil, "host-1", "g", members))
+	if err == nil {
+		err = c.Close()
+	}
+	return err
+}
+
 // MemberSetting is a number among the properties of a group's member in a process with so many; 0: it is none.
 func MemberSetting(key string, members int) int {
 	n, _ := (*DefaultConfig().member(nil, "host-1", "g", members))[key].(int)

@@ -90,7 +90,7 @@ func compare[P interface {
 	return cmp.Or(cmp.Compare(a.GetTopic(), b.GetTopic()), cmp.Compare(a.GetPartition(), b.GetPartition()))
 }
 
-// ends are the ends (last stable offsets) of partitions, -1 where it is not known: the topic is gone, or there is no leader.
+// ends are the ends of partitions, as members of this service come to them, -1 where it is not known: the topic is gone, or there is no leader.
 func (c *Client) ends(ctx context.Context, of map[group.Partition]int64) (map[group.Partition]int64, error) {
 	byTopic := map[string][]int32{}
 	out := make(map[group.Partition]int64, len(of))
@@ -107,7 +107,7 @@ func (c *Client) ends(ctx context.Context, of map[group.Partition]int64) (map[gr
 			return nil, err
 		}
 		partitions = slices.DeleteFunc(partitions, func(p int32) bool { return p >= info.count })
-		found, err := c.admin.offsets(ctx, topic, partitions, confluent.LatestOffsetSpec, ReadCommitted)
+		found, err := c.admin.offsets(ctx, topic, partitions, confluent.LatestOffsetSpec, c.cfg.Isolation)
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +122,7 @@ func (c *Client) ends(ctx context.Context, of map[group.Partition]int64) (map[gr
 
 // describeGroup asks the group's coordinator for its state and members.
 func (a *admin) describeGroup(ctx context.Context, name string) (d confluent.ConsumerGroupDescription, err error) {
-	unknown := fmt.Errorf("group %q: %w", name, group.ErrUnknown)
+	unknown := &group.NamedError{Group: name, Err: group.ErrUnknown}
 	err = a.call(ctx, "describe group", func(ctx context.Context, c *confluent.AdminClient, limit time.Duration) error {
 		r, err := c.DescribeConsumerGroups(ctx, []string{name}, confluent.SetAdminRequestTimeout(limit))
 		if err != nil {

@@ -77,7 +77,11 @@ func (c *Client) Check(ctx context.Context, topics []string) error {
 		return err
 	}
 	for _, t := range topics {
-		if _, err := c.admin.topic(ctx, t, infoAge); err != nil {
+		_, err := c.admin.topic(ctx, t, infoAge)
+		if errors.Is(err, hub.ErrUnknownTopic) {
+			return &hub.UnknownTopicError{Topic: t}
+		}
+		if err != nil {
 			return err
 		}
 	}

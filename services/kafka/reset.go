@@ -32,7 +32,7 @@ func (c *Client) ResetOffsets(ctx context.Context, m *tailracev1.ResetOffsetsReq
 		return nil, err
 	}
 	if len(d.Members) > 0 {
-		return nil, fmt.Errorf("group %q: %w", m.GetGroup(), group.ErrActive)
+		return nil, &group.NamedError{Group: m.GetGroup(), Err: group.ErrActive}
 	}
 	to, err := c.resetTo(ctx, m, partitions)
 	if err != nil {
@@ -152,7 +152,7 @@ func (a *admin) commit(ctx context.Context, name string, info *topicInfo, to []*
 		return nil
 	})
 	if err == nil && active { // somebody has joined since
-		return fmt.Errorf("group %q: %w", name, group.ErrActive)
+		return &group.NamedError{Group: name, Err: group.ErrActive}
 	}
 	return err
 }

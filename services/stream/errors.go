@@ -118,11 +118,13 @@ func judge(err error) verdict {
 	var (
 		fields    violations
 		field     *hub.InvalidError
+		unknown   *hub.UnknownTopicError
 		partition *hub.UnknownPartitionError
 		offset    *hub.OffsetOutOfRangeError
 		lagged    *hub.LaggedError
 		limit     *hub.LimitError
 		settings  *group.SettingsError
+		named     *group.NamedError
 		forbidden *hub.ForbiddenError
 		others    *hub.GroupSettingsError
 		denied    *deniedError
@@ -141,6 +143,8 @@ func judge(err error) verdict {
 		return verdict{code: connect.CodePermissionDenied, reason: ReasonForbidden, text: forbidden.Error()}
 	case errors.As(err, &others):
 		return verdict{code: connect.CodeFailedPrecondition, reason: ReasonGroupSettings, text: others.Error()}
+	case errors.As(err, &unknown):
+		return verdict{code: connect.CodeNotFound, reason: ReasonUnknownTopic, text: unknown.Error(), metadata: map[string]string{"topic": unknown.Topic}}
 	case errors.As(err, &partition):
 		metadata := map[string]string{
 			"topic": partition.Topic, "partition": number(int64(partition.Partition)), "count": number(int64(partition.Count)),
@@ -170,6 +174,10 @@ func judge(err error) verdict {
 		}}
 	case errors.Is(err, group.ErrNotAllowed):
 		return verdict{code: connect.CodePermissionDenied, reason: ReasonForbidden, text: group.ErrNotAllowed.Error()}
+	case errors.As(err, &named):
+		v := judge(named.Err)
+		v.text, v.metadata = named.Error(), map[string]string{"group": named.Group}
+		return v
 	case errors.Is(err, group.ErrUnknown):
 		return verdict{code: connect.CodeNotFound, reason: ReasonUnknownGroup, text: group.ErrUnknown.Error()}
 	case errors.Is(err, group.ErrActive):

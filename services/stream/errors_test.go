@@ -63,6 +63,7 @@ var table = map[string]struct {
 	reason string
 }{
 	"ErrUnknownTopic":       {hub.ErrUnknownTopic, connect.CodeNotFound, "UNKNOWN_TOPIC"},
+	"UnknownTopicError":     {&hub.UnknownTopicError{Topic: "t"}, connect.CodeNotFound, "UNKNOWN_TOPIC"},
 	"ErrUnavailable":        {hub.ErrUnavailable, connect.CodeUnavailable, "KAFKA_UNAVAILABLE"},
 	"ErrTopicDeleted":       {hub.ErrTopicDeleted, connect.CodeNotFound, "TOPIC_DELETED"},
 	"ErrDraining":           {hub.ErrDraining, connect.CodeUnavailable, "DRAINING"},

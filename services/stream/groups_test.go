@@ -190,9 +190,10 @@ func TestGroupRequestsAreJudged(t *testing.T) {
 		group.ErrUnknown: {code: connect.CodeNotFound, reason: "UNKNOWN_GROUP"},
 		group.ErrActive:  {code: connect.CodeFailedPrecondition, reason: "GROUP_ACTIVE"},
 	} {
-		f.err = fmt.Errorf("group %q: %w", "g", err)
-		if got := read(t, reset(&tailracev1.ResetOffsetsRequest{Group: "g", Topic: "orders", To: earliest})); got.code != want.code || got.reason != want.reason {
-			t.Errorf("%v: got %v %v", err, got.code, got.reason)
+		f.err = fmt.Errorf("reset: %w", &group.NamedError{Group: "g", Err: err})
+		refused := reset(&tailracev1.ResetOffsetsRequest{Group: "g", Topic: "orders", To: earliest})
+		if got := read(t, refused); got.code != want.code || got.reason != want.reason || got.meta["group"] != "g" || !strings.Contains(refused.Error(), `group "g"`) {
+			t.Errorf("%v: got %v, %+v", err, refused, got)
 		}
 	}
 }

@@ -115,10 +115,10 @@ func declare(c *Config) *setting.Set {
 	s.Bool(&c.Demo, "demo", "Keep a small topic \"demo\" alive; with -kafka embedded only.")
 
 	s.Group("Queue mode")
-	s.Int(&c.MaxGroups, "max-groups", "Consumer groups that this process is a member of at a time.", 1, 10_000)
+	s.Int(&c.MaxGroups, "max-groups", "Consumer groups that this process is a member of at a time. Each is a Kafka client with its threads and connections, and fetches ahead, in memory, 64 MiB divided by the number of groups when it is joined: at least 512 KiB, at most 8 MiB.", 1, 10_000)
 	s.Var(&c.GroupNames, "group-names", "pattern", "A regular expression that the names of consumer groups must match as a whole; empty: all are allowed.", "")
 	s.Duration(&c.GroupGrace, "group-grace", "How long workers may still acknowledge what they hold when its partition goes to another process, and at a drain; Kafka waits meanwhile.", time.Millisecond, 5*time.Second)
-	s.Bytes(&c.GroupMemory, "group-memory-budget", "What consumer groups hold in memory of records that are not acknowledged or wait behind one that is not. Beyond half of it, partitions with more than their share are not read on, beyond it those with more than 64 KiB. What is fetched ahead comes on top.", minMemoryBudget, maxMemoryBudget)
+	s.Bytes(&c.GroupMemory, "group-memory-budget", "What consumer groups hold in memory of records that are not acknowledged or wait behind one that is not. Beyond half of it, partitions with more than their share are not read on, beyond it those with more than 64 KiB. What is fetched ahead comes on top, see -max-groups; and 64 KiB for each partition beyond the budget.", minMemoryBudget, maxMemoryBudget)
 	s.Choice(&c.Kafka.GroupProtocol, "kafka.group-protocol", "How consumer groups share partitions: classic (cooperative), or consumer (KIP-848).", "classic", "consumer")
 	s.String(&c.Kafka.GroupInstance, "kafka.group-instance", "name", "This process is a static member of its groups under that name, so that a restart within 6 s moves no partition; it does not leave them at its end. All its groups share the name, no two processes may. Empty: it is not.")
 	s.Bool(&c.Kafka.CreateDeadLetters, "kafka.create-dead-letters", "Create topics for dead letters where there are none.")
