@@ -225,6 +225,8 @@ func (g *Group) Turn() Turn {
 		}
 	}
 	t.Busy = g.pausedN > 0
+	room := (g.cfg.Budget/2 - g.counts.bytes.Load()) / max(g.counts.lanes.Load(), 1)
+	t.Take = int(min(max(room, LeastShare), MostTaken))
 	return t
 }
 

@@ -42,31 +42,61 @@ func TestBudgetOfAllGroups(t *testing.T) {
 	})
 }
 
-// However many groups come, whose workers hold what they get: beyond the budget each partition has no more than the least.
+// However many groups come, whose workers hold what they get: beyond the budget each partition has no more than the least, and what was read at once.
 func TestManyGroupsKeepToTheBudget(t *testing.T) {
-	const budget, groups, turn = 32 << 20, 100, 100
-	within(t, group.Config{Budget: budget}, func(t *testing.T, x *table) {
-		body := make([]byte, 900)
-		for i := range groups {
-			w := x.join(func(s *group.Start) { s.Group = fmt.Sprint("g", i) })
-			defer w.Close()
-			g := x.assigned(0)
-			paused := false
-			for offset := int64(0); !paused; offset += turn {
-				b := group.Batch{Partition: p0, Next: offset + turn}
-				for j := range int64(turn) {
-					b.Records = append(b.Records, group.Record{Offset: offset + j, Body: body})
+	const budget, groups, record = 32 << 20, 100, 1200
+	body := make([]byte, record-300)
+	type reader struct {
+		*group.Group
+		next   int64
+		paused bool
+	}
+	// read is what a membership does between two turns.
+	read := func(r *reader, turn group.Turn) {
+		if r.paused = r.paused || len(turn.Pause) > 0; r.paused {
+			return
+		}
+		b := group.Batch{Partition: p0, Next: r.next}
+		for taken := 0; taken < turn.Take; taken += record {
+			b.Records = append(b.Records, group.Record{Offset: b.Next, Body: body})
+			b.Next++
+		}
+		r.next = b.Next
+		r.Append(b)
+	}
+	for _, way := range []string{"one after the other", "at once"} {
+		t.Run(way, func(t *testing.T) {
+			within(t, group.Config{Budget: budget}, func(t *testing.T, x *table) {
+				var all []*reader
+				for i := range groups {
+					w := x.join(func(s *group.Start) { s.Group = fmt.Sprint("g", i) })
+					defer w.Close()
+					r := &reader{Group: x.assigned(0)}
+					all = append(all, r)
+					for way != "at once" && !r.paused {
+						read(r, r.Turn())
+					}
 				}
-				g.Append(b)
-				paused = len(g.Turn().Pause) > 0
-			}
-		}
-		var all int64
-		for _, s := range x.groups.Stats() {
-			all += s.Bytes
-		}
-		if most := int64(budget + groups*(group.LeastShare+turn*1200)); all > most || all < budget/2 {
-			t.Errorf("they hold %d bytes, want at most %d", all, most)
-		}
-	})
+				for left := groups; left > 0; {
+					var turns []group.Turn
+					for _, r := range all {
+						turns = append(turns, r.Turn()) // before any of them reads
+					}
+					left = 0
+					for i, r := range all {
+						if read(r, turns[i]); !r.paused {
+							left++
+						}
+					}
+				}
+				var sum int64
+				for _, s := range x.groups.Stats() {
+					sum += s.Bytes
+				}
+				if most := int64(budget + groups*2*group.LeastShare); sum > most || sum < budget/3 {
+					t.Errorf("they hold %d bytes, want at most %d", sum, most)
+				}
+			})
+		})
+	}
 }

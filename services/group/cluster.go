@@ -42,6 +42,7 @@ type Turn struct {
 	Commit        []Place     // to be answered with Committed, whether it worked or not
 	Pause, Resume []Partition // fetching
 	Busy          bool        // something is paused: poll shortly, so that it goes on soon
+	Take          int         // bytes after which to ask again: what comes at once, and can't be given back, must not be beyond the budget of all groups
 }
 
 // Cluster is Kafka's side of queue mode.

@@ -70,6 +70,8 @@ const (
 	EndedRestMost = 5 * time.Second
 	// LeastShare is what each partition may hold in bytes, and then what is read at once, where the budget is used up.
 	LeastShare = 64 << 10
+	// MostTaken is the most that is read at once, in bytes.
+	MostTaken = 1 << 20
 	// MaxTopics of a group.
 	MaxTopics = 100
 	// MaxReason is how much of a nack's reason is kept, in bytes.

@@ -31,8 +31,7 @@ const (
 	memberPoll     = 100 * time.Millisecond // how long a poll may wait
 	memberBusyPoll = 10 * time.Millisecond  // while something is paused
 	memberBatch    = 500                    // records that are taken at once
-	memberBytes    = 1 << 20
-	memberRest     = time.Second // before a member that failed is replaced
+	memberRest     = time.Second            // before a member that failed is replaced
 	memberLooks    = 30 * time.Second
 )
 
@@ -218,7 +217,7 @@ func (m *member) turn() {
 		poll = 0
 	}
 	records, bytes := 0, 0
-	for records < memberBatch && bytes < memberBytes {
+	for records < memberBatch && bytes < t.Take {
 		switch e := m.consumer.Poll(int(poll / time.Millisecond)).(type) {
 		case nil:
 			m.give()
