@@ -129,7 +129,7 @@ func (a *answer) hubError(topic string) error {
 	case reasonUnimplemented:
 		return hub.ErrUnimplemented
 	case reasonForbidden:
-		return fmt.Errorf("this edge may not: %s", a.text)
+		return &hub.ForbiddenError{Problem: a.text}
 	case reasonLost:
 		return fmt.Errorf("%w: %s", hub.ErrUnavailable, lostText)
 	default:
@@ -140,8 +140,11 @@ func (a *answer) hubError(topic string) error {
 // workerError is the same of a worker's stream, which is the caller's own: what the service refuses, it refuses the caller.
 func (a *answer) workerError() error {
 	switch a.reason {
-	case reasonForbidden:
-		return &hub.ForbiddenError{Problem: a.text}
+	case reasonUnknownTopic:
+		if topic := a.metadata["topic"]; topic != "" { // of several
+			return &hub.UnknownTopicError{Topic: topic}
+		}
+		return hub.ErrUnknownTopic
 	case reasonGroupSettings:
 		return &hub.GroupSettingsError{Problem: a.text}
 	case reasonDraining:

@@ -207,7 +207,7 @@ func TestErrorsOfTheServiceBecomeThoseOfTheHub(t *testing.T) {
 			t.Errorf("%s: got %v, want another try", reason, err)
 		}
 	}
-	if err := upstream.HubError(stream.ReasonForbidden, facts); err == nil || errors.Is(err, hub.ErrUnavailable) {
+	if err := upstream.HubError(stream.ReasonForbidden, facts); !errors.As(err, new(*hub.ForbiddenError)) {
 		t.Errorf("got %v", err)
 	}
 }

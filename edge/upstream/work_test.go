@@ -306,7 +306,7 @@ func TestConsumeStarts(t *testing.T) {
 		stream.ReasonInvalidArgument: &hub.InvalidError{Field: "f", Problem: "is wrong"},
 		stream.ReasonForbidden:       &hub.ForbiddenError{Problem: "it said no"},
 		stream.ReasonGroupSettings:   &hub.GroupSettingsError{Problem: "it said no"},
-		stream.ReasonUnknownTopic:    hub.ErrUnknownTopic,
+		stream.ReasonUnknownTopic:    &hub.UnknownTopicError{Topic: "t"},
 		stream.ReasonTopicDeleted:    hub.ErrTopicDeleted,
 		stream.ReasonLimit:           &hub.LimitError{Limit: "readers", Value: 5, Retry: time.Second},
 		stream.ReasonUnimplemented:   hub.ErrUnimplemented,

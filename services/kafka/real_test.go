@@ -10,27 +10,40 @@ import (
 
 	tailracev1 "tailrace.dev/tailrace/gen/tailrace/v1"
 	"tailrace.dev/tailrace/services/hub"
+	"tailrace.dev/tailrace/services/kafka"
 	"tailrace.dev/tailrace/services/kafka/kafkatest"
 )
 
 func testCompaction(t *testing.T, cluster *kafkatest.Cluster) {
-	topic := cluster.NewTopic(t, 1, map[string]string{
+	topic := compactedTopic(t, cluster)
+	c := newClient(t, cluster)
+	compact(t, cluster, c, topic)
+	check(t, cluster, c, topic, 0)
+}
+
+// compactedTopic is one whose broker compacts at once what it may.
+func compactedTopic(t *testing.T, cluster *kafkatest.Cluster) string {
+	t.Helper()
+	return cluster.NewTopic(t, 1, map[string]string{
 		"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "min.compaction.lag.ms": "0",
 	})
-	c := newClient(t, cluster)
+}
+
+// compact writes to a topic and returns its end when that has holes.
+func compact(t *testing.T, cluster *kafkatest.Cluster, c *kafka.Client, topic string) (end int64) {
+	t.Helper()
 	var rs []*tailracev1.PublishRecord
 	for i := range 200 {
 		rs = append(rs, &tailracev1.PublishRecord{Key: fmt.Append(nil, i%3), Value: fmt.Append(nil, i)})
 	}
 	publish(t, c, topic, rs...)
-	end := int64(len(rs))
 	eventually(t, func() bool {
 		// A segment is closed, and so may be compacted, when a record comes after its time.
 		end = publish(t, c, topic, &tailracev1.PublishRecord{Key: []byte("roll"), Value: []byte("v")})[0].Offset + 1
 		<-time.After(200 * time.Millisecond) // for the broker to do its work
 		return len(readLog(t, cluster, topic, 0, end)) < 150
 	}, "the log is compacted")
-	check(t, cluster, c, topic, 0)
+	return end
 }
 
 // TestKillAndRestart kills the only broker under load: delivery resumes by itself, exactly, and what was told of published records is true.
