@@ -251,8 +251,8 @@ func (g *Group) done(it *item, how outcome) {
 // its key behind it come along: what is delivered again must not be overtaken.
 func (g *Group) giveBack(it *item, how outcome, reason string, notBefore int64) {
 	q := it.queue
-	g.counts.settle(how)
 	if q.loose {
+		g.counts.settle(how)
 		g.release(it)
 		if how != workerLeft {
 			it.failures++
@@ -278,6 +278,7 @@ func (g *Group) giveBack(it *item, how outcome, reason string, notBefore int64) 
 	for last := false; !last; {
 		t := q.heldLast
 		last = t == it
+		g.counts.settle(whichOf(last || t.named, how))
 		failed := (last || t.named) && how != workerLeft
 		g.release(t)
 		if failed {
@@ -296,6 +297,14 @@ func (g *Group) giveBack(it *item, how outcome, reason string, notBefore int64) 
 	q.notYet = max(q.notYet, notBefore)
 	g.freed(q)
 	g.rouse()
+}
+
+// whichOf is the outcome of a delivery that was given back by itself, or taken along.
+func whichOf(itself bool, how outcome) outcome {
+	if itself {
+		return how
+	}
+	return takenAlong
 }
 
 // endedRest is how long a record waits whose worker was lost, after so many failures: at first not at all. Where many are lost at one moment, as when a

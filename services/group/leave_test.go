@@ -52,6 +52,24 @@ func TestLeavingIsNoFailure(t *testing.T) {
 	}
 }
 
+// Each delivery that ends is counted once: of those of a key that are given back together as what each of them is.
+func TestEndsAreCountedOnce(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	within(t, group.Config{Registerer: reg}, func(t *testing.T, x *table) {
+		w := x.join(func(s *group.Start) {})
+		defer w.Close()
+		x.assigned(4, "a")
+		got, err := w.Pull(1 << 20)
+		if err != nil || len(got.Deliveries) != 4 {
+			t.Fatalf("got %v, %v", got, err)
+		}
+		w.Nack([]int64{got.Deliveries[0].Tag, got.Deliveries[2].Tag}, 0, "no")
+		if got, want := settledBy(t, reg), "nacked 2 taken_along 2"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	})
+}
+
 // settledBy are the ends of deliveries that were counted.
 func settledBy(t *testing.T, reg *prometheus.Registry) string {
 	t.Helper()

@@ -18,6 +18,7 @@ const (
 	timedOut
 	workerEnded
 	workerLeft
+	takenAlong // under OrderByKey, with one of its key before it that was given back
 	revoked
 	lost
 	dead
@@ -25,7 +26,7 @@ const (
 	outcomes // how many
 )
 
-var outcomeNames = [outcomes]string{"acked", "nacked", "timeout", "worker_ended", "worker_left", "revoked", "lost", "dead_letter", "dead_letter_dropped"}
+var outcomeNames = [outcomes]string{"acked", "nacked", "timeout", "worker_ended", "worker_left", "taken_along", "revoked", "lost", "dead_letter", "dead_letter_dropped"}
 
 // counts are those of all groups.
 type counts struct {
